@@ -1,0 +1,60 @@
+"""Checks of arguments: one clear error before any work is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+
+def check_count(name: str, value: Any, least: int, also: str = "") -> None:
+    """An integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(_message(name, value, f"an int{_or(also)}"))
+    if value < least:
+        raise ValueError(_message(name, value, f"an int of at least {least}{_or(also)}"))
+
+
+def check_number(
+    name: str, value: Any, low: float, high: float = math.inf, closed: bool = False, also: str = ""
+) -> None:
+    """A finite number above ``low`` (or at it, if ``closed``) and below ``high``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(_message(name, value, f"a number{_or(also)}"))
+    above = value >= low if closed else value > low
+    if not (math.isfinite(value) and above and value < high):
+        bound = f"{'>=' if closed else '>'} {low:g}"
+        bound += f" and < {high:g}" if high < math.inf else ""
+        raise ValueError(_message(name, value, f"a finite number {bound}{_or(also)}"))
+
+
+def check_overlap(value: Any) -> None:
+    """An overlap ratio, in [0, 1)."""
+    check_number("overlap", value, 0.0, 1.0, closed=True)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """One of a few strings."""
+    if value not in choices:
+        listed = ", ".join(repr(c) for c in choices)
+        raise ValueError(_message(name, value, f"one of {listed}"))
+
+
+def check_patterns(name: str, value: Any) -> None:
+    """A tuple of shell patterns."""
+    if not isinstance(value, (tuple, list)) or not all(isinstance(p, str) for p in value):
+        raise TypeError(_message(name, value, f'a tuple of patterns like `{name}=("*.weight",)`'))
+
+
+def check_callable(name: str, value: Any) -> None:
+    """A function."""
+    if not callable(value):
+        raise TypeError(_message(name, value, "callable"))
+
+
+def _message(name: str, value: Any, expected: str) -> str:
+    return f"Parameter `{name}` should be {expected}. Found `{name} = {value!r}`."
+
+
+def _or(also: str) -> str:
+    return f" {also}" if also else ""

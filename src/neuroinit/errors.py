@@ -1,0 +1,49 @@
+"""Errors that say what to do, and the names in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+class NonFiniteError(ValueError):
+    """A loss or a gradient is not finite; ``result`` has what was reached before, if anything."""
+
+    result: Any = None
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names for an error message; long lists are cut."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"`{n}`" for n in names[:most]) + more
+
+
+_NO_DERIVATIVE = re.compile(
+    r"derivative for '?(?:aten::)?_?(?P<name>\w+?)(?:_backward)?'? is not implemented"
+)
+
+
+@contextmanager
+def named_operator() -> Iterator[None]:
+    """Turn torch's various complaints about double backward into one that helps."""
+    try:
+        yield
+    except RuntimeError as error:  # NotImplementedError is one, too
+        match = _NO_DERIVATIVE.search(str(error))
+        if match:
+            raise RuntimeError(no_double_backward(f"`{match['name']}`")) from error
+        if "double backward" in str(error) or "once_differentiable" in str(error):
+            raise RuntimeError(no_double_backward("An operator", str(error))) from error
+        raise
+
+
+def no_double_backward(operator: str, detail: str = "") -> str:
+    """What to do about an operator that can be differentiated only once."""
+    return (
+        f"{operator} of this model has no double backward, which the derivative by the scales "
+        f"needs{f' (torch says: {detail})' if detail else ''}. Replace it for the initialization "
+        "by plain operators that compute the same, for example "
+        "`(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`."
+    )

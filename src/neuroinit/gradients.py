@@ -1,0 +1,370 @@
+"""Sub-batch gradients, their moments, and the derivative of an objective by the scales.
+
+The heart of the library: *gradients -> Gram matrix -> objective -> Hessian-vector products*. With
+``v_d`` the derivative of the objective by ``g_d``,
+
+    dPhi/dw_k = < W_k , [ sum_d H_d v_d ]_k >,
+
+so no autograd graph ever has to span two sub-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.errors import NonFiniteError, listed, named_operator, no_double_backward
+from neuroinit.measures import Moments, moments
+from neuroinit.problem import Problem
+from neuroinit.split import Plan
+from neuroinit.vectors import (
+    combine,
+    dot,
+    flatten,
+    gram_matrix,
+    narrow,
+    slices,
+    spread,
+    unflatten,
+    wide,
+)
+
+Objective = Callable[[Moments], Tensor]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """An objective and its derivative by the scales.
+
+    Args:
+        value: The objective.
+        gradient: ``dPhi/dw_k`` in the order of ``problem.scaled``, float64 on the CPU.
+        moments: Norms and GradCosine of the sub-batch gradients.
+        loss: Mean of the sub-batch losses.
+    """
+
+    value: float
+    gradient: Tensor
+    moments: Moments
+    loss: float
+
+
+def derivative(
+    problem: Problem,
+    batch: Any,
+    plan: Plan,
+    objective: Objective,
+    engine: str = "keep",
+    gram: bool = False,
+) -> Derivative:
+    """The exact derivative of an objective of the sub-batch gradients by the scales.
+
+    Args:
+        problem: Where the scales were set by ``problem.place``.
+        batch: A prepared batch.
+        plan: Its pieces.
+        objective: Function of :class:`Moments`.
+        engine: ``"keep"`` holds the first-order graphs of all pieces and goes back through them
+            once; ``"stream"`` holds one at a time.
+        gram: The objective reads ``moments.gram``, for which all ``D`` gradients are held.
+    """
+    collector = _AllGradients(problem) if gram else _MeanDirection(problem, len(plan.weights))
+    with problem.session(second_order=True), named_operator():
+        return ENGINES[engine](problem, batch, plan, objective, collector)
+
+
+# -- the two engines -------------------------------------------------------------------------------
+
+
+def _keep(
+    problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: _Collector
+) -> Derivative:
+    """All graphs are kept, and one second backward goes through them."""
+    losses, graphs = [], []
+    for loss in problem.losses(batch, plan.pieces, plan.whole):
+        graphs.append(_gradient(problem, loss, create_graph=True))
+        losses.append(loss.detach())
+    flat = [flatten(graph) for graph in graphs]
+    for weights in plan.weights:
+        collector.add(combine(weights, flat))
+    value = collector.close(objective)
+    directions = [torch.zeros_like(vector) for vector in flat]
+    for d, weights in enumerate(plan.weights):
+        spread(weights, collector.direction(d, combine(weights, flat)), directions)
+    del flat
+    products = _second_backward(problem, graphs, directions)
+    return _derivative(problem, value, products, collector, plan, losses)
+
+
+def _stream(
+    problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: _Collector
+) -> Derivative:
+    """A first-order pass for the moments, then one second-order graph at a time."""
+    losses: list[Tensor] = []
+    for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
+        collector.add(gradient)
+    value = collector.close(objective)
+    products = _simple_products if plan.simple else _rolling_products
+    total = _total(products(problem, batch, plan, collector), len(problem.scaled))
+    return _derivative(problem, value, total, collector, plan, losses)
+
+
+ENGINES: dict[str, Callable[..., Derivative]] = {"keep": _keep, "stream": _stream}
+
+
+def _simple_products(
+    problem: Problem, batch: Any, plan: Plan, collector: _Collector
+) -> Iterator[list[Tensor | None]]:
+    """Every sub-batch is one piece: its gradient and its product come from the same graph."""
+    for d, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
+        graph = _gradient(problem, loss, create_graph=True)
+        direction = collector.direction(d, flatten(graph))
+        yield _second_backward(problem, [graph], [direction], retain_graph=plan.whole)
+
+
+def _rolling_products(
+    problem: Problem, batch: Any, plan: Plan, collector: _Collector
+) -> Iterator[list[Tensor | None]]:
+    """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
+    waiting: dict[int, Tensor] = {}
+    last = [int(column.nonzero().max()) for column in plan.weights.T]
+    for d, gradient in _sub_batch_gradients(problem, batch, plan):
+        direction = collector.direction(d, gradient)
+        for s in plan.weights[d].nonzero().flatten().tolist():
+            waiting[s] = waiting.get(s, 0) + float(plan.weights[d, s]) * direction
+        for s in [s for s in waiting if last[s] == d]:
+            (loss,) = problem.losses(batch, [plan.pieces[s]], plan.whole)
+            graph = _gradient(problem, loss, create_graph=True)
+            yield _second_backward(problem, [graph], [waiting.pop(s)])
+
+
+def _sub_batch_gradients(
+    problem: Problem, batch: Any, plan: Plan, losses: list[Tensor] | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """``(d, g_d)`` in order, holding only the sub-batches that are begun and not complete."""
+    last = [int(row.nonzero().max()) for row in plan.weights]
+    begun: dict[int, Tensor] = {}
+    for s, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
+        gradient = flatten(_gradient(problem, loss, retain_graph=plan.whole))
+        if losses is not None:
+            losses.append(loss.detach())
+        for d in plan.weights[:, s].nonzero().flatten().tolist():
+            begun[d] = begun.get(d, 0) + float(plan.weights[d, s]) * gradient
+        for d in [d for d in begun if last[d] == s]:
+            yield d, begun.pop(d)
+
+
+# -- what is collected of the gradients ------------------------------------------------------------
+
+
+class _MeanDirection:
+    """Norms and mean unit gradient: all that an objective of norms and GradCosine needs."""
+
+    def __init__(self, problem: Problem, count: int) -> None:
+        self.problem, self.count = problem, count
+        self.norms: list[Tensor] = []
+        self.mean: Tensor = torch.zeros(())
+
+    def add(self, gradient: Tensor) -> None:
+        self.norms.append(_norm(self.problem, gradient, len(self.norms)))
+        self.mean = self.mean + gradient / (self.norms[-1] * self.count)
+
+    def close(self, objective: Objective) -> Tensor:
+        norms = narrow(torch.stack(self.norms)).requires_grad_()
+        cosine = narrow(dot(self.mean, self.mean)).requires_grad_()
+        self.moments = Moments(norms.detach(), cosine.detach())
+        value, (by_norms, by_cosine) = _differentiate(
+            objective(Moments(norms, cosine)), [norms, cosine]
+        )
+        self.by_norms, self.by_cosine = by_norms.tolist(), float(by_cosine)
+        return value
+
+    def direction(self, d: int, gradient: Tensor) -> Tensor:
+        """``v_d = Phi_c (2/D) (u - u_d <u_d, u>) / ||g_d|| + Phi_{n_d} u_d``, ``u`` the mean."""
+        norm = float(self.moments.norms[d])
+        unit = gradient / norm
+        along = float(dot(unit, self.mean))
+        weight = 2 * self.by_cosine / (self.count * norm)
+        return torch.add(weight * self.mean, unit, alpha=self.by_norms[d] - weight * along)
+
+
+class _AllGradients:
+    """All gradients and their Gram matrix, for objectives of any entry of it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.norms: list[Tensor] = []
+        self.gradients: list[Tensor] = []
+
+    def add(self, gradient: Tensor) -> None:
+        self.norms.append(_norm(self.problem, gradient, len(self.norms)))
+        self.gradients.append(gradient)
+
+    def close(self, objective: Objective) -> Tensor:
+        gram = gram_matrix(self.gradients).requires_grad_()
+        self.moments = moments(gram.detach())
+        value, (by_gram,) = _differentiate(objective(moments(gram)), [gram])
+        self.weights = by_gram + by_gram.T
+        return value
+
+    def direction(self, d: int, gradient: Tensor) -> Tensor:
+        """``v_d = sum_j (A + A^T)_dj g_j`` with ``A = dPhi/dK``."""
+        return combine(self.weights[d], self.gradients)
+
+
+_Collector = _MeanDirection | _AllGradients
+
+
+def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    if not isinstance(value, Tensor) or value.dim() != 0:
+        raise ValueError(f"An objective should return a scalar tensor. Found `{value!r}`.")
+    found: Sequence[Tensor | None] = [None] * len(inputs)
+    if value.requires_grad:
+        found = torch.autograd.grad(value, inputs, allow_unused=True)
+    return value.detach(), [
+        torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)
+    ]
+
+
+# -- gradients as flat vectors ---------------------------------------------------------------------
+
+
+def gradients(problem: Problem, batch: Any, plan: Plan, losses: list[Tensor]) -> Iterator[Tensor]:
+    """The gradient of every sub-batch as a flat vector, one at a time, by first-order passes.
+
+    Args:
+        problem: Where the scales were set by ``problem.place``.
+        batch: A prepared batch.
+        plan: Its pieces.
+        losses: The loss of every piece is appended to it.
+    """
+    with problem.session():
+        for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
+            yield gradient
+
+
+def _gradient(
+    problem: Problem, loss: Tensor, create_graph: bool = False, retain_graph: bool = False
+) -> tuple[Tensor, ...]:
+    """The gradient of a loss by every parameter that is looked at; zeros where it is unused."""
+    if not torch.isfinite(loss):
+        raise NonFiniteError(
+            f"The loss is not finite: {loss.item()}. The start is too large, the inputs are not "
+            "finite, or the learning rate `lr` of the scales is too high."
+        )
+    if not loss.requires_grad:
+        raise ValueError(
+            "The loss does not depend on any trainable parameter. Return it with its graph: no "
+            "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
+        )
+    theta = problem.theta(problem.differentiated)
+    found = torch.autograd.grad(
+        loss, theta, create_graph=create_graph, retain_graph=retain_graph or None, allow_unused=True
+    )
+    return tuple(
+        torch.zeros_like(t) if g is None else g.to_dense() if g.is_sparse else g
+        for g, t in zip(found, theta, strict=True)
+    )
+
+
+def _second_backward(
+    problem: Problem,
+    graphs: Sequence[tuple[Tensor, ...]],
+    directions: Sequence[Tensor],
+    retain_graph: bool = False,
+) -> list[Tensor | None]:
+    """``sum_s H_s v_s`` by every scaled parameter: one backward through the gradients' graphs."""
+    outputs, vectors = [], []
+    for graph, direction in zip(graphs, directions, strict=True):
+        for gradient, vector in zip(graph, unflatten(direction, graph), strict=True):
+            if gradient.requires_grad:
+                outputs.append(gradient)
+                vectors.append(vector)
+    theta = problem.theta(problem.scaled)
+    if not outputs:
+        return [None] * len(theta)
+    return list(
+        torch.autograd.grad(
+            outputs, theta, vectors, retain_graph=retain_graph or None, allow_unused=True
+        )
+    )
+
+
+def _total(parts: Iterator[list[Tensor | None]], count: int) -> list[Tensor | None]:
+    total: list[Tensor | None] = [None] * count
+    for part in parts:
+        total = [
+            a if b is None else b if a is None else a + b for a, b in zip(total, part, strict=True)
+        ]
+    return total
+
+
+def _derivative(
+    problem: Problem,
+    value: Tensor,
+    products: Sequence[Tensor | None],
+    collector: _Collector,
+    plan: Plan,
+    losses: list[Tensor],
+) -> Derivative:
+    """Contract the Hessian-vector products with ``W``: one number a tensor."""
+    by_scale = [
+        0.0 if h is None else dot(problem.start[n], h)
+        for n, h in zip(problem.scaled, products, strict=True)
+    ]
+    gradient = torch.stack([torch.as_tensor(g, dtype=torch.float64).cpu() for g in by_scale])
+    bad = [n for n, g in zip(problem.scaled, gradient, strict=True) if not torch.isfinite(g)]
+    if bad:
+        raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
+    loss = float((plan.weights @ narrow(torch.stack(losses))).mean())
+    return Derivative(float(value), gradient, collector.moments, loss)
+
+
+def _norm(problem: Problem, gradient: Tensor, index: int) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=wide(gradient))
+    if not torch.isfinite(norm):
+        raise NonFiniteError(
+            f"The gradient of sub-batch {index} is not finite in "
+            f"{listed(_not_finite(problem, gradient))}. The start is too large: shrink it first, "
+            "or compute in a wider dtype with `model.double()`."
+        )
+    if norm == 0:
+        raise ValueError(
+            f"The gradient of sub-batch {index} is exactly zero, so it has no direction. The loss "
+            "does not feel the parameters: look for dead activations, a saturated output or "
+            "all-zero tensors (`reinit_zeros=0.01` gives these a small start)."
+        )
+    return norm
+
+
+def _not_finite(problem: Problem, gradient: Tensor) -> list[str]:
+    names = problem.differentiated
+    parts = slices(gradient, [t.numel() for t in problem.theta(names)])
+    return [n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part).all()]
+
+
+def check_graph(gradient: Sequence[Tensor]) -> None:
+    """Raise if a part of the graph cannot be differentiated again.
+
+    ``torch.autograd.grad`` would pass it by without an error and return a wrong derivative.
+    """
+    waiting: list[Any] = [g.grad_fn for g in gradient if g.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if "autograd::Error" in node.name():
+            raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
+        new = {parent for parent, _ in node.next_functions if parent is not None} - seen
+        seen |= new
+        waiting.extend(new)
+
+
+def first_order_graph(problem: Problem, batch: Any, plan: Plan, piece: int) -> tuple[Tensor, ...]:
+    """One piece's gradient with its graph, as the engines build it."""
+    with problem.session(second_order=True):
+        (loss,) = problem.losses(batch, [plan.pieces[piece]], plan.whole)
+        return _gradient(problem, loss, create_graph=True)

@@ -1,0 +1,318 @@
+"""The one loop: batches in, scales out."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neuroinit.borrow import kept_random_state
+from neuroinit.checks import check_choice, check_count
+from neuroinit.diagnose import GradientStats, measure
+from neuroinit.errors import NonFiniteError, listed
+from neuroinit.gradients import ENGINES
+from neuroinit.memory import fitting_engine
+from neuroinit.methods.base import Method
+from neuroinit.methods.nio import NIO
+from neuroinit.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.progress import Progress
+from neuroinit.result import Result, StepRecord
+from neuroinit.scales import clamped
+from neuroinit.version import __version__
+from neuroinit.zeros import blocked_by_zeros
+
+PATIENCE = 5  # steps without movement before an early stop
+
+OnStep = Callable[[StepRecord], None]
+
+
+def optimize(
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss_fn: LossFunction | None = F.cross_entropy,
+    method: Method | None = None,
+    compute_loss: ComputeLoss | None = None,
+    engine: str = "auto",
+    microbatch: int | None = None,
+    progress: bool = True,
+    on_step: OnStep | None = None,
+) -> Result:
+    """Learn one scale for every parameter tensor; the model is left as it was.
+
+    Args:
+        model: Any module. Wrappers (DDP, ``torch.compile``) are looked through.
+        batches: A DataLoader, a list, a generator: an element is ``(inputs, targets)``, or anything
+            with ``compute_loss``. A list shorter than ``steps`` is gone through again.
+        loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss a sample.
+        method: What to optimize; ``NIO()`` by default.
+        compute_loss: ``compute_loss(model, batch)``, for example
+            ``lambda model, batch: model(**batch).loss``.
+        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``. All are exact.
+        microbatch: Largest number of samples computed at once, for models whose samples don't see
+            each other.
+        progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
+        on_step: Called with the record of every step, for loggers of your own.
+
+    Returns:
+        The scales, the history, and statistics before and after. ``result.apply_(model)`` scales
+        the model.
+
+    Raises:
+        TypeError, ValueError: If an argument or a batch is not usable.
+        NonFiniteError: If a loss or gradient is not finite; its ``result`` has the steps before.
+        RuntimeError: If an operator of the model has no double backward.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(4)]
+        >>> result = optimize(model, batches, method=NIO(steps=3))
+        >>> sorted(result.scales)
+        ['0.bias', '0.weight', '2.bias', '2.weight']
+    """
+    method = NIO() if method is None else method
+    _check(batches, method, engine, microbatch)
+    with kept_random_state():
+        problem = Problem(model, loss_fn, compute_loss, method.selection())
+        return _Run(problem, method, engine, microbatch, on_step).go(batches, progress)
+
+
+def nio_(
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss_fn: LossFunction | None = F.cross_entropy,
+    *,
+    compute_loss: ComputeLoss | None = None,
+    engine: str = "auto",
+    microbatch: int | None = None,
+    progress: bool = True,
+    on_step: OnStep | None = None,
+    **fields: Any,
+) -> Result:
+    """Optimize the initialization of a model in place, like ``torch.nn.init``.
+
+    The scaled parameters change, and nothing else; on any exception nothing does.
+
+    Args:
+        model: Any module.
+        batches: Batches as for :func:`optimize`.
+        loss_fn: ``loss_fn(output, target)``.
+        compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress`` and
+            ``on_step``.
+        **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
+
+    Returns:
+        The result, already applied.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(4)]
+        >>> len(nio_(model, batches, steps=3).history)
+        3
+    """
+    unknown = [name for name in fields if name not in NIO.__dataclass_fields__]
+    if unknown:
+        raise TypeError(
+            f"`{unknown[0]}` is no argument of `nio_` and no field of `NIO`. "
+            f"The fields are: {', '.join(NIO.__dataclass_fields__)}."
+        )
+    result = optimize(
+        model,
+        batches,
+        loss_fn,
+        NIO(**fields),
+        compute_loss,
+        engine,
+        microbatch,
+        progress,
+        on_step,
+    )
+    result.apply_(model)
+    return result
+
+
+class _Run:
+    """One run of the loop: scales, the update's state, and the history so far."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        engine: str,
+        microbatch: int | None,
+        on_step: OnStep | None,
+    ) -> None:
+        self.problem, self.method, self.on_step = problem, method, on_step
+        self.engine, self.microbatch = engine, microbatch
+        self.scales = problem.unit_scales
+        self.state = method.update.init(self.scales)
+        self.lowest = method.lowest(problem.scaled)
+        self.history: list[StepRecord] = []
+        self.blocked: list[str] = []
+        self.still = 0
+
+    def go(self, batches: Iterable[Any], progress: bool) -> Result:
+        """Step until all steps are done, nothing moves any more, or the batches end."""
+        stream, batch, stopped = _Stream(batches), None, "all steps done"
+        with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
+            for step in range(self.method.steps):
+                found = stream.next()
+                if found is _END:
+                    stopped = f"the batches ended, {self.method.steps} steps were wanted"
+                    break
+                batch = self.problem.prepare(found)
+                record = self._guarded_step(step, batch)
+                bar.show(step + 1, _summary(record))
+                if self.still >= PATIENCE:
+                    stopped = "nothing moves any more"
+                    break
+        if len(self.history) < self.method.steps and stream.ended:
+            warnings.warn(
+                f"The batches ended after {len(self.history)} of {self.method.steps} steps; the "
+                "scales are those of the last one. Pass a list or a DataLoader to go on.",
+                stacklevel=4,
+            )
+        return self._finish(stream, batch, stopped)
+
+    def _guarded_step(self, step: int, batch: Any) -> StepRecord:
+        """A step whose errors say when they happened, and carry what was reached before."""
+        try:
+            if step == 0:
+                self._begin(batch)
+            return self._step(step, batch)
+        except NonFiniteError as error:
+            failed = NonFiniteError(f"Step {step}: {error}")
+            failed.result = self._result(None, None, f"step {step} was not finite", False)
+            raise failed from error
+
+    def _begin(self, batch: Any) -> None:
+        """What needs a first batch: automatic settings, the engine, and a look for blocked ones."""
+        self.problem.place(self.scales)
+        self.method = self.method.resolve(self.problem, batch)
+        plan = self.method.plan(self.problem, batch, self.microbatch)
+        fitting = fitting_engine(self.problem, batch, plan)
+        self.engine = fitting if self.engine == "auto" else self.engine
+        self.blocked = blocked_by_zeros(self.problem, batch)
+        if self.blocked:
+            warnings.warn(
+                f"All-zero tensors keep the gradient from {listed(self.blocked)}: these cannot be "
+                "optimized. `reinit_zeros=0.01` gives all-zero tensors a small normal start.",
+                stacklevel=6,
+            )
+
+    def _step(self, step: int, batch: Any) -> StepRecord:
+        begun = time.perf_counter()
+        self.problem.place(self.scales)
+        found = self.method.step(self.problem, batch, self.engine, self.microbatch)
+        rate = self.method.rate(step, found)
+        moved, self.state = self.method.update.step(
+            self.scales, found.gradient, rate, found.constrained, self.state
+        )
+        moved = clamped(moved, self.scales, self.lowest)
+        self.still = self.still + 1 if _still(moved, self.scales, self.method.tolerance) else 0
+        self.scales = moved
+        record = StepRecord(
+            step=step,
+            loss=found.loss,
+            cosine=found.cosine,
+            norm=found.norm,
+            norm_max=found.norm_max,
+            norm_min=found.norm_min,
+            constrained=found.constrained,
+            seconds=time.perf_counter() - begun,
+        )
+        self.history.append(record)
+        if self.on_step is not None:
+            self.on_step(record)
+        return record
+
+    def _finish(self, stream: _Stream, last: Any, stopped: str) -> Result:
+        """Before and after, on a batch that no step has seen if there is one."""
+        spare = stream.next()
+        held_out = spare is not _END and stream.rounds == 0
+        batch = self.problem.prepare(spare) if held_out else last
+        before = self._measure(self.problem.unit_scales, batch)
+        return self._result(before, self._measure(self.scales, batch), stopped, held_out)
+
+    def _measure(self, scales: Tensor, batch: Any) -> GradientStats:
+        self.problem.place(scales)
+        return measure(self.problem, batch, self.method.plan(self.problem, batch, self.microbatch))
+
+    def _result(
+        self,
+        before: GradientStats | None,
+        after: GradientStats | None,
+        stopped: str,
+        held_out: bool,
+    ) -> Result:
+        return Result(
+            scales=dict(zip(self.problem.scaled, self.scales.tolist(), strict=True)),
+            history=self.history,
+            before=before,
+            after=after,
+            settings=self.method.settings(),
+            engine=self.engine,
+            stopped=stopped,
+            held_out=held_out,
+            blocked=self.blocked,
+            reinitialized=self.problem.reinitialized,
+            versions={"neuroinit": __version__, "torch": str(torch.__version__)},
+        )
+
+
+_END = object()
+
+
+class _Stream:
+    """The batches, again and again; an iterator can only be gone through once."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self.batches, self.iterator = batches, iter(batches)
+        self.rounds, self.taken, self.ended = 0, 0, False
+
+    def next(self) -> Any:
+        """The next batch, or ``_END`` where an iterator has ended."""
+        batch = next(self.iterator, _END)
+        if batch is _END and self.taken and not isinstance(self.batches, Iterator):
+            self.iterator, self.rounds = iter(self.batches), self.rounds + 1
+            batch = next(self.iterator, _END)
+        if batch is _END and not self.taken:
+            raise ValueError(
+                "Parameter `batches` yields nothing. Pass a DataLoader, a list of batches, or a "
+                "generator that has not been used up."
+            )
+        self.taken += 1
+        self.ended = batch is _END
+        return batch
+
+
+def _check(batches: Any, method: Any, engine: str, microbatch: int | None) -> None:
+    if not isinstance(method, Method):
+        raise TypeError(
+            f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
+        )
+    check_choice("engine", engine, ("auto", *ENGINES))
+    if microbatch is not None:
+        check_count("microbatch", microbatch, 1)
+    pair = isinstance(batches, (tuple, list)) and any(isinstance(b, Tensor) for b in batches)
+    if pair or isinstance(batches, (Tensor, Mapping)) or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"Parameter `batches` should be an iterable of batches. Found a "
+            f"`{type(batches).__name__}`{' of tensors' if pair else ''}. "
+            "Wrap a single batch in a list: `[(inputs, targets)]`."
+        )
+
+
+def _summary(record: StepRecord) -> str:
+    bound = "above the bound" if record.constrained else "within the bound"
+    return f"cosine {record.cosine:.3f}  norm {record.norm:.3g}, {bound}"
+
+
+def _still(moved: Tensor, scales: Tensor, tolerance: float) -> bool:
+    return bool(((moved - scales).abs() < tolerance * scales).all())

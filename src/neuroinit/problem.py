@@ -1,0 +1,335 @@
+"""A model, its loss and its data as pure functions of the scaled parameters."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from neuroinit.borrow import HALF, Buffers, borrowed, seed_all, widen
+from neuroinit.checks import check_callable
+from neuroinit.errors import listed
+from neuroinit.split import Interval, batch_size, cut, map_tensors
+
+LossFunction = Callable[[Any, Any], Tensor]
+ComputeLoss = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which parameters get a scale, and whose gradients are looked at.
+
+    Args:
+        include: Shell patterns of the names that get a scale.
+        exclude: Shell patterns of the names that don't, even if included.
+        gradients_of: Module types whose ``weight`` and ``bias`` gradients are looked at; ``None``
+            for all trainable parameters.
+        reinit_zeros: Standard deviation of a normal start for all-zero tensors; ``None`` leaves
+            them alone.
+    """
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    gradients_of: tuple[type[nn.Module], ...] | None = None
+    reinit_zeros: float | None = None
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The user's own module inside ``torch.compile``, DDP and DataParallel wrappers."""
+    while True:
+        if isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            model = model.module
+        else:
+            return model
+
+
+class Problem:
+    """A model and its loss, seen as functions of the scaled parameters ``theta``.
+
+    Nothing is stored on the model. While a :meth:`session` is open the model holds other tensors;
+    when it closes, for whatever reason, the model is as it was.
+
+    Args:
+        model: Any module; wrappers are looked through.
+        loss_fn: ``loss_fn(output, target)`` for batches ``(inputs, targets)``.
+        compute_loss: ``compute_loss(model, batch)`` for any other kind of batch.
+        selection: Which parameters take part.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | None,
+        compute_loss: ComputeLoss | None = None,
+        selection: Selection | None = None,
+    ) -> None:
+        selection = selection or Selection()
+        _check_callables(model, loss_fn, compute_loss)
+        self.model = unwrap(model)
+        self.loss_fn, self.compute_loss = loss_fn, compute_loss
+        _check_parameters(self.model)
+        self.parameters = dict(self.model.named_parameters())
+        self.trainable = [n for n, p in self.parameters.items() if p.requires_grad]
+        if not self.trainable:
+            raise ValueError(
+                "The model has no trainable parameter: nothing to scale. "
+                "Set `requires_grad=True` on the parameters that are to be trained."
+            )
+        self.start = {n: widen(p.detach()) for n, p in self.parameters.items()}
+        self.device = self.start[self.trainable[0]].device
+        self.zeros = [n for n in self.trainable if not self.start[n].any()]
+        self.reinitialized = self._reinitialize(selection.reinit_zeros)
+        self.scaled = self._select(selection)
+        self.differentiated = self._gradients_of(selection.gradients_of)
+        self.seed = int(torch.randint(2**31, ()))
+        self._theta = self.start
+        self._buffers: Buffers = []
+        self._independent: bool | None = None
+        names = {id(p): n for n, p in self.parameters.items()}
+        self._places = [
+            (module, key, names[id(tensor)])  # a tied tensor has several places
+            for module in self.model.modules()
+            for key, tensor in module._parameters.items()
+            if tensor is not None
+        ]
+
+    def _reinitialize(self, std: float | None) -> dict[str, tuple[float, int]]:
+        """Give all-zero tensors a normal start; returns name -> (std, seed), to redo it."""
+        drawn = {} if std is None else {n: (std, int(torch.randint(2**31, ()))) for n in self.zeros}
+        for name, (deviation, seed) in drawn.items():
+            self.start[name] = normal_like(self.start[name], deviation, seed)
+        return drawn
+
+    def _select(self, selection: Selection) -> list[str]:
+        live = [n for n in self.trainable if n not in self.zeros or n in self.reinitialized]
+        for pattern in (*selection.include, *selection.exclude):
+            if not fnmatch.filter(self.parameters, pattern):
+                raise ValueError(
+                    f"Pattern `{pattern}` in `include`/`exclude` matches no parameter. "
+                    f"The parameters are: {listed(list(self.parameters))}."
+                )
+        chosen = [
+            n
+            for n in live
+            if any(fnmatch.fnmatchcase(n, p) for p in selection.include)
+            and not any(fnmatch.fnmatchcase(n, p) for p in selection.exclude)
+        ]
+        if not chosen:
+            raise ValueError(
+                f"Nothing to scale: of {len(self.trainable)} trainable parameters "
+                f"{len(self.zeros)} are all zero and the rest is ruled out by "
+                f"`include = {selection.include}` and `exclude = {selection.exclude}`."
+            )
+        return chosen
+
+    def _gradients_of(self, types: tuple[type[nn.Module], ...] | None) -> list[str]:
+        if types is None:
+            return self.trainable
+        wanted = {
+            id(tensor)
+            for module in self.model.modules()
+            if isinstance(module, types)
+            for tensor in (module._parameters.get("weight"), module._parameters.get("bias"))
+        }
+        names = [n for n in self.trainable if id(self.parameters[n]) in wanted]
+        if not names:
+            raise ValueError(
+                f"No trainable weight or bias belongs to a module of `gradients_of = "
+                f"{tuple(t.__name__ for t in types)}`. Use `NIO()` or `NIO.paper()`, which look at "
+                "all parameters."
+            )
+        return names
+
+    # -- the scaled parameters ---------------------------------------------------------------
+
+    def place(self, scales: Tensor, replaced: dict[str, Tensor] | None = None) -> None:
+        """Make ``theta = {w_k W_k}`` the parameters of the next session; fresh autograd leaves.
+
+        Args:
+            scales: One scale for every name in ``scaled``.
+            replaced: Tensors that stand in for some ``W_k``.
+        """
+        theta = {**self.start, **(replaced or {})}
+        for name, scale in zip(self.scaled, scales.tolist(), strict=True):
+            theta[name] = theta[name] * scale
+        self._theta = {
+            n: t.detach().requires_grad_(self.parameters[n].requires_grad) for n, t in theta.items()
+        }
+
+    @property
+    def unit_scales(self) -> Tensor:
+        """The scales that change nothing."""
+        return torch.ones(len(self.scaled), dtype=torch.float64, device="cpu")
+
+    def theta(self, names: Sequence[str]) -> list[Tensor]:
+        """The scaled parameters by name, as autograd leaves."""
+        return [self._theta[n] for n in names]
+
+    # -- the loss --------------------------------------------------------------------------------
+
+    def losses(self, batch: Any, pieces: Sequence[Interval], whole: bool) -> Iterator[Tensor]:
+        """The mean loss of each piece, one graph at a time; with ``whole`` of one forward pass."""
+        if not whole:
+            for start, stop in pieces:
+                yield self.loss(cut(batch, start, stop), self.seed + start)
+        elif self.compute_loss is None:
+            output, target = self._forward(batch, self.seed)
+            for start, stop in pieces:
+                loss = self.loss_fn(cut(output, start, stop), cut(target, start, stop))  # type: ignore[misc]
+                yield _mean(loss, stop - start)
+        else:
+            values = self._evaluate(batch, self.seed)
+            if values.dim() != 1 or len(values) != batch_size(batch):
+                raise ValueError(
+                    "Statistics of the whole batch need a `compute_loss` that returns one loss a "
+                    f"sample. Found a loss of shape {tuple(values.shape)} for "
+                    f"{batch_size(batch)} samples. Return unreduced losses, or use "
+                    "`batch_stats='sub-batch'`."
+                )
+            for start, stop in pieces:
+                yield values[start:stop].mean()
+
+    def loss(self, batch: Any, seed: int | None = None) -> Tensor:
+        """The mean loss of a batch at the scaled parameters."""
+        return _mean(self._evaluate(batch, self.seed if seed is None else seed), batch_size(batch))
+
+    def zero_loss(self, batch: Any) -> float:
+        """The loss of a network that says nothing: of a zero output, or of all-zero parameters."""
+        if self.compute_loss is not None:
+            self.place(self.unit_scales, {n: torch.zeros_like(t) for n, t in self.start.items()})
+            with self.session(), torch.no_grad():
+                return float(self.loss(batch))
+        with self.session(), torch.no_grad():
+            output, target = self._forward(batch, self.seed)
+            loss = self.loss_fn(map_tensors(torch.zeros_like, output), target)  # type: ignore[misc]
+            return float(_mean(loss, batch_size(batch)))
+
+    def _evaluate(self, batch: Any, seed: int) -> Tensor:
+        if self.compute_loss is None:
+            output, target = self._forward(batch, seed)
+            return self.loss_fn(output, target)  # type: ignore[misc]
+        self._fresh(seed)
+        return self.compute_loss(self.model, batch)
+
+    def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            raise TypeError(
+                f"A batch of type `{type(batch).__name__}`"
+                + (f" and length {len(batch)}" if isinstance(batch, (tuple, list)) else "")
+                + " is no pair `(inputs, targets)`. Yield pairs, or pass `compute_loss`, "
+                "for example `compute_loss=lambda model, batch: model(**batch).loss`."
+            )
+        inputs, target = batch
+        self._fresh(seed)
+        return self.model(inputs), target
+
+    def _fresh(self, seed: int) -> None:
+        """The same buffers and random numbers for every evaluation, on every engine."""
+        seed_all(seed)
+        for module, key, buffer in self._buffers:
+            module._buffers[key] = buffer.clone()
+
+    def prepare(self, batch: Any) -> Any:
+        """The batch on the model's device, widened where the model is of half precision."""
+        half = any(p.dtype in HALF for p in self.parameters.values())
+        moved = map_tensors(lambda t: t.to(self.device, non_blocking=True), batch)
+        return map_tensors(widen, moved) if half else moved
+
+    # -- samples that see each other --------------------------------------------------------------
+
+    @property
+    def batch_norms(self) -> list[str]:
+        """Names of the modules that normalize over the batch."""
+        return [n for n, m in self.model.named_modules() if isinstance(m, _BatchNorm)]
+
+    def independent(self, batch: Any) -> bool:
+        """Whether the loss is a mean over samples that don't see each other; tried once."""
+        if self._independent is None:
+            self._independent = not self.batch_norms and self._joins(batch)
+        return self._independent
+
+    def _joins(self, batch: Any) -> bool:
+        """Whether the losses of two parts of a batch make up the loss of the whole."""
+        size = batch_size(batch)
+        if size == 1:
+            return True
+        first = max(1, size // 3)
+        with self.session(), torch.no_grad():
+            whole = self.loss(batch)
+            parts = [self.loss(cut(batch, *part)) for part in ((0, first), (first, size))]
+        joined = (first * parts[0] + (size - first) * parts[1]) / size
+        tolerance = 1e-9 if whole.dtype == torch.float64 else 1e-4
+        return bool(torch.isclose(whole, joined, rtol=tolerance, atol=0.0))
+
+    @contextmanager
+    def session(self, second_order: bool = False) -> Iterator[None]:
+        """Borrow the model: scaled parameters, training mode, dropout off; then give it back."""
+        with borrowed(self.model, second_order) as self._buffers:
+            for module, key, name in self._places:
+                module._parameters[key] = self._theta[name]  # type: ignore[assignment]
+            yield
+
+
+def normal_like(tensor: Tensor, std: float, seed: int) -> Tensor:
+    """A normal tensor that depends on the seed alone, on any device."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device="cpu")
+    return (std * drawn).to(tensor)
+
+
+def _mean(loss: Any, size: int) -> Tensor:
+    """Reduce a scalar or one loss a sample to the mean."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"The loss should be a tensor. Found a `{type(loss).__name__}`. "
+            "Return the loss itself, for example `model(**batch).loss`."
+        )
+    if loss.dim() == 0 or loss.shape == (size,):
+        return loss.mean()
+    raise ValueError(
+        f"The loss should be a scalar or one value a sample. Found shape {tuple(loss.shape)} for "
+        f"{size} samples. Reduce it, for example with `loss.flatten(1).mean(1)`."
+    )
+
+
+def _check_callables(model: Any, loss_fn: Any, compute_loss: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"Parameter `model` should be a torch.nn.Module. Found `{type(model).__name__}`."
+        )
+    for name, value in (("loss_fn", loss_fn), ("compute_loss", compute_loss)):
+        if value is not None:
+            check_callable(name, value)
+    if loss_fn is None and compute_loss is None:
+        raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
+
+
+def _check_parameters(model: nn.Module) -> None:
+    """Parameters that cannot be scaled yet, all of them in one error."""
+    named = dict(model.named_parameters())
+    lazy = [n for n, p in named.items() if is_lazy(p)]
+    if lazy:
+        raise ValueError(
+            f"These parameters are lazy and have no shape yet: {listed(lazy)}. "
+            "Run one forward pass first, for example `model(inputs)`."
+        )
+    for kind, bad in (
+        ("complex", [n for n, p in named.items() if p.is_complex()]),
+        ("on the meta device", [n for n, p in named.items() if p.is_meta]),
+        ("not finite", [n for n, p in named.items() if not p.is_meta and not _finite(p)]),
+    ):
+        if bad:
+            raise ValueError(f"These parameters are {kind}: {listed(bad)}. Initialize them first.")
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor.detach()).all())

@@ -1,0 +1,226 @@
+"""What an optimization found: scales, history, before and after."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from neuroinit.diagnose import GradientStats, LayerStats, Record
+from neuroinit.errors import listed
+from neuroinit.problem import normal_like, unwrap
+
+FORMAT = "neuroinit-result-1"
+
+
+@dataclass(frozen=True)
+class StepRecord(Record):
+    """One step: what the sub-batch gradients of its batch looked like, before the step."""
+
+    step: int
+    loss: float
+    cosine: float
+    norm: float
+    norm_max: float
+    norm_min: float
+    constrained: bool
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """The outcome of :func:`neuroinit.optimize`.
+
+    Args:
+        scales: Parameter name -> scale; one entry for tied tensors.
+        history: One record a step.
+        before: Statistics of the start on a batch that no step has seen (see ``held_out``).
+        after: The same batch at the scaled parameters; ``None`` for a run that did not finish.
+        settings: The method's fields, automatic ones resolved.
+        engine: Which engine ran.
+        stopped: Why the run ended.
+        held_out: Whether ``before`` and ``after`` are on a batch that no step has seen; with no
+            batch to spare they are on one that was used.
+        blocked: Parameters without gradient because of all-zero tensors.
+        reinitialized: Name -> (standard deviation, seed) of all-zero tensors given a normal start.
+        versions: Of neuroinit and torch.
+    """
+
+    scales: dict[str, float]
+    history: list[StepRecord]
+    before: GradientStats | None
+    after: GradientStats | None
+    settings: dict[str, Any]
+    engine: str
+    stopped: str
+    held_out: bool = True
+    blocked: list[str] = field(default_factory=list)
+    reinitialized: dict[str, tuple[float, int]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def apply_(self, model: nn.Module) -> nn.Module:
+        """Scale the parameters of a model in place; optimizers made before stay valid.
+
+        Args:
+            model: A model with the same parameter names; wrappers are looked through.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: If a scaled parameter is missing; nothing is changed then.
+        """
+        parameters = dict(unwrap(model).named_parameters())
+        missing = [n for n in (*self.scales, *self.reinitialized) if n not in parameters]
+        if missing:
+            raise ValueError(
+                f"The model has no parameter {listed(missing)}. "
+                "Apply a result to the model it was made for, or to a copy."
+            )
+        changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.reinitialized}}
+        try:
+            with torch.no_grad():
+                for name in changed:
+                    parameters[name].copy_(self._scaled(name, changed[name]))
+        except BaseException:  # Ctrl-C among them: all or nothing
+            with torch.no_grad():
+                for name, original in changed.items():
+                    parameters[name].copy_(original)
+            raise
+        return model
+
+    def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        wide = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+        if name in self.reinitialized:
+            wide = normal_like(wide, *self.reinitialized[name])
+        return wide * self.scales.get(name, 1.0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as JSON: to a temporary file beside it first, then renamed."""
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(_to_json(self), file, indent=1, allow_nan=False)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    def __repr__(self) -> str:
+        method = self.settings.get("method", "?")
+        seconds = sum(record.seconds for record in self.history)
+        lines = [
+            f"{method}: {len(self.history)} steps in {seconds:.1f} s ({self.stopped}), "
+            f"engine {self.engine}, {len(self.scales)} tensors scaled"
+        ]
+        if self.before and self.after:
+            held = "held-out batch" if self.held_out else "a batch that was used"
+            lines.append(f"  {held:<22}{'before':>10}  {'after':>10}")
+            for label, name in _ROWS:
+                old, new = getattr(self.before, name), getattr(self.after, name)
+                lines.append(f"  {label:<22}{old:>10.4g}  {new:>10.4g}")
+        if self.scales:
+            low = min(self.scales, key=self.scales.__getitem__)
+            high = max(self.scales, key=self.scales.__getitem__)
+            lines.append(
+                f"  scales from {self.scales[low]:.3g} ({low}) to {self.scales[high]:.3g} ({high})"
+            )
+        if "gamma" in self.settings and self.history:
+            active = sum(record.constrained for record in self.history)
+            lines.append(
+                f"  bound gamma = {self.settings['gamma']:.3g} exceeded in {active} of "
+                f"{len(self.history)} steps"
+            )
+        if self.blocked:
+            lines.append(f"  no gradient because of all-zero tensors: {listed(self.blocked)}")
+        return "\n".join(lines)
+
+
+_ROWS = (
+    ("loss", "loss"),
+    ("GradCosine", "cosine"),
+    ("gradient norm", "norm"),
+    ("largest / smallest norm", "norm_ratio"),
+)
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """Read a result that :meth:`Result.save` wrote.
+
+    Raises:
+        ValueError: If the file is no such result.
+    """
+    try:
+        data = json.loads(Path(path).read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"`{path}` is no JSON file: {error}.") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(
+            f"`{path}` is no result of this version of neuroinit: expected `format = {FORMAT!r}`."
+        )
+    return Result(
+        scales=data["scales"],
+        history=[StepRecord(**record) for record in data["history"]],
+        before=_stats_from_json(data["before"]),
+        after=_stats_from_json(data["after"]),
+        settings=data["settings"],
+        engine=data["engine"],
+        stopped=data["stopped"],
+        held_out=data["held_out"],
+        blocked=data["blocked"],
+        reinitialized={n: (std, seed) for n, (std, seed) in data["reinitialized"].items()},
+        versions=data["versions"],
+    )
+
+
+def _to_json(result: Result) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        **vars(result),
+        "history": [dict(record) for record in result.history],
+        "before": _stats_to_json(result.before),
+        "after": _stats_to_json(result.after),
+    }
+
+
+def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
+    if stats is None:
+        return None
+    layers = [{k: _number(layer[k]) for k in layer.keys()} for layer in stats.layers]  # noqa: SIM118
+    return {
+        "loss": stats.loss,
+        "norms": stats.norms.tolist(),
+        "cosines": stats.cosines.tolist(),
+        "layers": layers,
+        "batch_stats": stats.batch_stats,
+    }
+
+
+def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:
+    if data is None:
+        return None
+    layers = [LayerStats(**{k: _from_number(v) for k, v in x.items()}) for x in data["layers"]]
+    return GradientStats(
+        loss=data["loss"],
+        norms=torch.tensor(data["norms"], dtype=torch.float64, device="cpu"),
+        cosines=torch.tensor(data["cosines"], dtype=torch.float64, device="cpu"),
+        layers=layers,
+        batch_stats=data["batch_stats"],
+    )
+
+
+def _number(value: Any) -> Any:
+    """JSON has no nan and no infinity: write them as strings."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _from_number(value: Any) -> Any:
+    return float(value) if value in ("nan", "inf", "-inf") else value

@@ -1,0 +1,36 @@
+"""All-zero tensors that keep the gradient from others, such as the last gain of a branch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.problem import Problem, normal_like
+from neuroinit.split import batch_size, cut
+
+FEW = 8  # samples are enough to see whether a gradient is exactly zero
+
+
+def blocked_by_zeros(problem: Problem, batch: Any) -> list[str]:
+    """Names of parameters whose gradient is zero, and is not once all-zero tensors are filled.
+
+    A bias only adds, so it blocks nothing; without other all-zero tensors there is nothing to try.
+    """
+    zeros = [n for n in problem.zeros if n not in problem.reinitialized and not n.endswith("bias")]
+    if not zeros:
+        return []
+    few = cut(batch, 0, min(FEW, batch_size(batch)))
+    without = _without_gradient(problem, few, {})
+    filled = {n: normal_like(problem.start[n], 0.01, seed) for seed, n in enumerate(zeros)}
+    still = set(_without_gradient(problem, few, filled)) if without else set()
+    return [n for n in without if n not in still]
+
+
+def _without_gradient(problem: Problem, batch: Any, filled: dict[str, Tensor]) -> list[str]:
+    names = problem.trainable
+    problem.place(problem.unit_scales, filled)
+    with problem.session():
+        found = torch.autograd.grad(problem.loss(batch), problem.theta(names), allow_unused=True)
+    return [n for n, g in zip(names, found, strict=True) if g is None or not g.to_dense().any()]

@@ -1,0 +1,27 @@
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _reproducible():
+    torch.set_num_threads(1)  # the models are tiny, and the tests run in several processes
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def digits_like():
+    """Batches of 16 samples of size 4 with three classes."""
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (
+            torch.randn(16, 4, generator=generator),
+            torch.randint(3, (16,), generator=generator),
+        )
+        for _ in range(6)
+    ]
+
+
+@pytest.fixture
+def small_model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
