@@ -44,9 +44,7 @@ def check(found, engine, objective, *, D=2, r=0.0, split="cover", stats="sub-bat
     problem.place(torch.tensor([scales[n] for n in problem.scaled], dtype=torch.float64))
     prepared = problem.prepare(batch)
     plan = make_plan(problem, prepared, D, r, split, stats, micro)
-    ours = derivative(
-        problem, prepared, plan, objective, engine, gram=objective is any_objective
-    )
+    ours = derivative(problem, prepared, plan, objective, engine, gram=objective is any_objective)
     expected = oracles.scale_gradient(
         model,
         batch,
@@ -148,9 +146,7 @@ def test_an_operator_without_double_backward_is_named(found):
     expected = {"cdist": "`cdist`", "embedding_bag": "`embedding_bag`"}
     name = expected.get(found.name, "once_differentiable")
     with pytest.raises(RuntimeError, match=f"{name}.* has no double backward.*Replace it"):
-        optimize(
-            model, [batch], found.loss_fn, NIO(steps=2, sub_batches=2), found.compute_loss
-        )
+        optimize(model, [batch], found.loss_fn, NIO(steps=2, sub_batches=2), found.compute_loss)
 
 
 def test_cosine_is_unchanged_when_the_loss_is_rescaled():

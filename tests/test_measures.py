@@ -21,9 +21,7 @@ def test_moments_are_those_of_the_oracle(gram):
 
 
 def test_cosine_is_unchanged_when_the_loss_is_rescaled(gram):
-    torch.testing.assert_close(
-        measures.moments(9.0 * gram).cosine, measures.moments(gram).cosine
-    )
+    torch.testing.assert_close(measures.moments(9.0 * gram).cosine, measures.moments(gram).cosine)
 
 
 def test_measures_are_unchanged_when_sub_batches_are_permuted(gram):

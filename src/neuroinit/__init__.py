@@ -1,7 +1,7 @@
 """neuroinit: optimize the initialization of any PyTorch model before training it."""
 
 from neuroinit.diagnose import GradientStats, LayerStats, gradient_stats, gradsign
-from neuroinit.errors import NonFiniteError
+from neuroinit.errors import GradientError, NonFiniteError, ZeroGradientError
 from neuroinit.measures import Moments
 from neuroinit.methods.base import Method
 from neuroinit.methods.nio import NIO
@@ -13,6 +13,7 @@ from neuroinit.version import __version__
 __all__ = [
     "NIO",
     "PRESETS",
+    "GradientError",
     "GradientStats",
     "LayerStats",
     "Method",
@@ -20,6 +21,7 @@ __all__ = [
     "NonFiniteError",
     "Result",
     "StepRecord",
+    "ZeroGradientError",
     "__version__",
     "gradient_stats",
     "gradsign",

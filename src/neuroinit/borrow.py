@@ -35,7 +35,7 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
         (m, dict(vars(m)), dict(m._parameters), dict(m._buffers), dict(m._modules)) for m in modules
     ]
     with ExitStack() as stack:
-        stack.enter_context(kept_random_state())
+        stack.enter_context(isolated())
         stack.callback(_restore, saved)
         for module in modules:
             _quiet(module)
@@ -47,8 +47,6 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
 
 
 def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
-    yield torch.inference_mode(False)
-    yield torch.enable_grad()
     yield _Replaced()
     if "torch._dynamo" in sys.modules:  # compiled code has no double backward
         yield torch.compiler.set_stance("force_eager")
@@ -119,13 +117,14 @@ def _reset(table: Any, entries: dict[str, Any]) -> None:
 
 
 @contextmanager
-def kept_random_state() -> Iterator[None]:
-    """Python's, numpy's (where loaded) and torch's random states come back as they were."""
+def isolated() -> Iterator[None]:
+    """Autograd works in whatever mode the caller is; Python's, numpy's and torch's random states
+    come back as they were."""
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy else None
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.enable_grad():
         try:
             yield
         finally:

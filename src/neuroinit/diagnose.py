@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neuroinit import measures
-from neuroinit.borrow import kept_random_state
+from neuroinit.borrow import isolated
 from neuroinit.checks import check_choice, check_count, check_overlap
 from neuroinit.errors import NonFiniteError
-from neuroinit.gradients import gradients
+from neuroinit.gradients import check_zeros, gradients
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.split import SPLITS, Plan, batch_size, plan, sub_batches
 from neuroinit.vectors import gram_matrix, narrow, slices
@@ -87,7 +87,7 @@ class GradientStats:
     @property
     def norm_ratio(self) -> float:
         """Largest norm over smallest (Fig. 3)."""
-        return self.norm_max / self.norm_min
+        return self.norm_max / self.norm_min if self.norm_min > 0 else float("inf")
 
     @property
     def variance(self) -> float:
@@ -146,7 +146,7 @@ def gradient_stats(
         (torch.Size([4]), 'weight')
     """
     check_split(sub_batches, overlap, split, batch_stats)
-    with kept_random_state():
+    with isolated():
         problem = Problem(model, loss_fn, compute_loss)
         problem.place(problem.unit_scales)
         prepared = problem.prepare(batch)
@@ -178,7 +178,7 @@ def gradsign(
         >>> gradsign(nn.Linear(4, 3), batch) > 0
         True
     """
-    with kept_random_state():
+    with isolated():
         problem = Problem(model, loss_fn, compute_loss)
         problem.place(problem.unit_scales)
         prepared = problem.prepare(batch)
@@ -237,7 +237,10 @@ def measure(problem: Problem, batch: Any, pieces: Plan) -> GradientStats:
     losses: list[Tensor] = []
     vectors = list(gradients(problem, batch, pieces, losses))
     gram = gram_matrix(vectors)
-    _check_gram(gram)
+    if not torch.isfinite(gram).all():
+        bad = gram.diagonal().isfinite().logical_not().nonzero()
+        raise NonFiniteError(f"The gradient of sub-batch {int(bad[0])} is not finite.")
+    check_zeros(gram.diagonal())
     names = problem.differentiated
     sizes = [t.numel() for t in problem.theta(names)]
     layers = zip(*(slices(vector, sizes) for vector in vectors), strict=True)
@@ -248,16 +251,6 @@ def measure(problem: Problem, batch: Any, pieces: Plan) -> GradientStats:
         layers=[_layer(name, parts) for name, parts in zip(names, layers, strict=True)],
         batch_stats="batch" if pieces.whole else "sub-batch",
     )
-
-
-def _check_gram(gram: Tensor) -> None:
-    for d, square in enumerate(gram.diagonal()):
-        if not torch.isfinite(square):
-            raise NonFiniteError(f"The gradient of sub-batch {d} is not finite.")
-        if square == 0:
-            raise ValueError(
-                f"The gradient of sub-batch {d} is exactly zero, so it has no direction."
-            )
 
 
 def _layer(name: str, parts: Iterable[Tensor]) -> LayerStats:

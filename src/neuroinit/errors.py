@@ -8,10 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class NonFiniteError(ValueError):
-    """A loss or a gradient is not finite; ``result`` has what was reached before, if anything."""
+class GradientError(ValueError):
+    """A gradient that cannot be used; ``result`` has the steps before, if there were any."""
 
     result: Any = None
+
+
+class NonFiniteError(GradientError):
+    """A loss or a gradient is not finite."""
+
+
+class ZeroGradientError(GradientError):
+    """A gradient is exactly zero, so it has no direction."""
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:

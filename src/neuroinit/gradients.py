@@ -17,7 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.errors import NonFiniteError, listed, named_operator, no_double_backward
+from neuroinit.errors import (
+    NonFiniteError,
+    ZeroGradientError,
+    listed,
+    named_operator,
+    no_double_backward,
+)
 from neuroinit.measures import Moments, moments
 from neuroinit.problem import Problem
 from neuroinit.split import Plan
@@ -170,11 +176,15 @@ class _MeanDirection:
         self.mean: Tensor = torch.zeros(())
 
     def add(self, gradient: Tensor) -> None:
-        self.norms.append(_norm(self.problem, gradient, len(self.norms)))
-        self.mean = self.mean + gradient / (self.norms[-1] * self.count)
+        """Take in one more; a zero gradient has no direction and adds nothing to the mean."""
+        norm = _norm(self.problem, gradient, len(self.norms))
+        self.norms.append(norm)
+        if norm > 0:
+            self.mean = self.mean + gradient / (norm * self.count)
 
     def close(self, objective: Objective) -> Tensor:
         norms = narrow(torch.stack(self.norms)).requires_grad_()
+        check_zeros(norms)
         cosine = narrow(dot(self.mean, self.mean)).requires_grad_()
         self.moments = Moments(norms.detach(), cosine.detach())
         value, (by_norms, by_cosine) = _differentiate(
@@ -186,6 +196,8 @@ class _MeanDirection:
     def direction(self, d: int, gradient: Tensor) -> Tensor:
         """``v_d = Phi_c (2/D) (u - u_d <u_d, u>) / ||g_d|| + Phi_{n_d} u_d``, ``u`` the mean."""
         norm = float(self.moments.norms[d])
+        if norm == 0:
+            return torch.zeros_like(gradient)
         unit = gradient / norm
         along = float(dot(unit, self.mean))
         weight = 2 * self.by_cosine / (self.count * norm)
@@ -206,6 +218,7 @@ class _AllGradients:
 
     def close(self, objective: Objective) -> Tensor:
         gram = gram_matrix(self.gradients).requires_grad_()
+        check_zeros(gram.diagonal(), tolerated=0)
         self.moments = moments(gram.detach())
         value, (by_gram,) = _differentiate(objective(moments(gram)), [gram])
         self.weights = by_gram + by_gram.T
@@ -332,13 +345,18 @@ def _norm(problem: Problem, gradient: Tensor, index: int) -> Tensor:
             f"{listed(_not_finite(problem, gradient))}. The start is too large: shrink it first, "
             "or compute in a wider dtype with `model.double()`."
         )
-    if norm == 0:
-        raise ValueError(
-            f"The gradient of sub-batch {index} is exactly zero, so it has no direction. The loss "
-            "does not feel the parameters: look for dead activations, a saturated output or "
+    return norm
+
+
+def check_zeros(norms: Tensor, tolerated: int | None = None) -> None:
+    """Raise if more gradients than tolerated are exactly zero; by default, if all are."""
+    zero = [d for d, norm in enumerate(norms.tolist()) if norm == 0]
+    if len(zero) > (len(norms) - 1 if tolerated is None else tolerated):
+        raise ZeroGradientError(
+            f"The gradient of sub-batch {zero[0]} is exactly zero, so it has no direction. "
+            "The loss does not feel the parameters: look for dead activations, a saturated output or "
             "all-zero tensors (`reinit_zeros=0.01` gives these a small start)."
         )
-    return norm
 
 
 def _not_finite(problem: Problem, gradient: Tensor) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -56,9 +57,13 @@ def moments(gram: Tensor) -> Moments:
 
 
 def cosines(gram: Tensor) -> Tensor:
-    """``K_ij / sqrt(K_ii K_jj)``, the cosine of every pair (Alg. 1, line 5)."""
+    """``K_ij / sqrt(K_ii K_jj)``, the cosine of every pair (Alg. 1, line 5).
+
+    A gradient that is exactly zero has no direction; its cosines count as 0.
+    """
     norms = gram.diagonal().sqrt()
-    return gram / (norms[:, None] * norms[None, :])
+    safe = torch.where(norms > 0, norms, torch.ones_like(norms))
+    return gram / (safe[:, None] * safe[None, :])
 
 
 def variance(gram: Tensor) -> Tensor:

@@ -31,8 +31,9 @@ def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:
     seen: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        seen[storage.data_ptr()] = storage.nbytes()
+        if tensor.layout == torch.strided:  # sparse gradients are small and have no storage
+            storage = tensor.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):

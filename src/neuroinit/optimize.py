@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.borrow import kept_random_state
+from neuroinit.borrow import isolated
 from neuroinit.checks import check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
-from neuroinit.errors import NonFiniteError, listed
+from neuroinit.errors import GradientError, listed
 from neuroinit.gradients import ENGINES
 from neuroinit.memory import fitting_engine
 from neuroinit.methods.base import Method
@@ -23,6 +23,7 @@ from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
 from neuroinit.result import Result, StepRecord
 from neuroinit.scales import clamped
+from neuroinit.split import batch_size
 from neuroinit.version import __version__
 from neuroinit.zeros import blocked_by_zeros
 
@@ -64,7 +65,7 @@ def optimize(
 
     Raises:
         TypeError, ValueError: If an argument or a batch is not usable.
-        NonFiniteError: If a loss or gradient is not finite; its ``result`` has the steps before.
+        GradientError: If a gradient is zero or not finite; its ``result`` has the steps before.
         RuntimeError: If an operator of the model has no double backward.
 
     Example:
@@ -76,8 +77,8 @@ def optimize(
         ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     method = NIO() if method is None else method
-    _check(batches, method, engine, microbatch)
-    with kept_random_state():
+    _check(batches, method, compute_loss, engine, microbatch)
+    with isolated():
         problem = Problem(model, loss_fn, compute_loss, method.selection())
         return _Run(problem, method, engine, microbatch, on_step).go(batches, progress)
 
@@ -162,7 +163,7 @@ class _Run:
         stream, batch, stopped = _Stream(batches), None, "all steps done"
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
             for step in range(self.method.steps):
-                found = stream.next()
+                found = self._take(stream)
                 if found is _END:
                     stopped = f"the batches ended, {self.method.steps} steps were wanted"
                     break
@@ -180,22 +181,30 @@ class _Run:
             )
         return self._finish(stream, batch, stopped)
 
+    def _take(self, stream: _Stream) -> Any:
+        """The next batch; a short one after the first, as loaders end with, is passed over."""
+        found = stream.next()
+        if self.history and found is not _END and not self.method.fits(batch_size(found)):
+            found = stream.next()
+        return found
+
     def _guarded_step(self, step: int, batch: Any) -> StepRecord:
         """A step whose errors say when they happened, and carry what was reached before."""
         try:
             if step == 0:
                 self._begin(batch)
             return self._step(step, batch)
-        except NonFiniteError as error:
-            failed = NonFiniteError(f"Step {step}: {error}")
-            failed.result = self._result(None, None, f"step {step} was not finite", False)
+        except GradientError as error:
+            failed = type(error)(f"Step {step}: {error}")
+            failed.result = self._result(None, None, f"step {step} failed", False)
             raise failed from error
 
     def _begin(self, batch: Any) -> None:
         """What needs a first batch: automatic settings, the engine, and a look for blocked ones."""
         self.problem.place(self.scales)
-        self.method = self.method.resolve(self.problem, batch)
         plan = self.method.plan(self.problem, batch, self.microbatch)
+        self.method = self.method.resolve(self.problem, batch)
+        self.problem.place(self.scales)
         fitting = fitting_engine(self.problem, batch, plan)
         self.engine = fitting if self.engine == "auto" else self.engine
         self.blocked = blocked_by_zeros(self.problem, batch)
@@ -234,7 +243,7 @@ class _Run:
 
     def _finish(self, stream: _Stream, last: Any, stopped: str) -> Result:
         """Before and after, on a batch that no step has seen if there is one."""
-        spare = stream.next()
+        spare = self._take(stream)
         held_out = spare is not _END and stream.rounds == 0
         batch = self.problem.prepare(spare) if held_out else last
         before = self._measure(self.problem.unit_scales, batch)
@@ -292,7 +301,9 @@ class _Stream:
         return batch
 
 
-def _check(batches: Any, method: Any, engine: str, microbatch: int | None) -> None:
+def _check(
+    batches: Any, method: Any, compute_loss: Any, engine: str, microbatch: int | None
+) -> None:
     if not isinstance(method, Method):
         raise TypeError(
             f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
@@ -300,7 +311,11 @@ def _check(batches: Any, method: Any, engine: str, microbatch: int | None) -> No
     check_choice("engine", engine, ("auto", *ENGINES))
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
-    pair = isinstance(batches, (tuple, list)) and any(isinstance(b, Tensor) for b in batches)
+    pair = (
+        compute_loss is None
+        and isinstance(batches, (tuple, list))
+        and any(isinstance(item, Tensor) for item in batches)
+    )
     if pair or isinstance(batches, (Tensor, Mapping)) or not isinstance(batches, Iterable):
         raise TypeError(
             f"Parameter `batches` should be an iterable of batches. Found a "

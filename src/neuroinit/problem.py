@@ -221,13 +221,6 @@ class Problem:
         return self.compute_loss(self.model, batch)
 
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            raise TypeError(
-                f"A batch of type `{type(batch).__name__}`"
-                + (f" and length {len(batch)}" if isinstance(batch, (tuple, list)) else "")
-                + " is no pair `(inputs, targets)`. Yield pairs, or pass `compute_loss`, "
-                "for example `compute_loss=lambda model, batch: model(**batch).loss`."
-            )
         inputs, target = batch
         self._fresh(seed)
         return self.model(inputs), target
@@ -240,6 +233,9 @@ class Problem:
 
     def prepare(self, batch: Any) -> Any:
         """The batch on the model's device, widened where the model is of half precision."""
+        if self.compute_loss is None:
+            _check_pair(batch)
+        batch_size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
         moved = map_tensors(lambda t: t.to(self.device, non_blocking=True), batch)
         return map_tensors(widen, moved) if half else moved
@@ -299,6 +295,16 @@ def _mean(loss: Any, size: int) -> Tensor:
         f"The loss should be a scalar or one value a sample. Found shape {tuple(loss.shape)} for "
         f"{size} samples. Reduce it, for example with `loss.flatten(1).mean(1)`."
     )
+
+
+def _check_pair(batch: Any) -> None:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise TypeError(
+            f"A batch of type `{type(batch).__name__}`"
+            + (f" and length {len(batch)}" if isinstance(batch, (tuple, list)) else "")
+            + " is no pair `(inputs, targets)`. Yield pairs, or pass `compute_loss`, "
+            "for example `compute_loss=lambda model, batch: model(**batch).loss`."
+        )
 
 
 def _check_callables(model: Any, loss_fn: Any, compute_loss: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from neuroinit.checks import check_number
 State = dict[str, Tensor]
 
 
+@runtime_checkable
 class Update(Protocol):
     """A rule that moves the scales down a gradient; its state is a dict of tensors."""
 

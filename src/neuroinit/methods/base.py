@@ -63,6 +63,11 @@ class Method(abc.ABC):
         check_count("steps", self.steps, 1)
         check_number("lr", self.lr, 0.0)
         check_number("min_scale", self.min_scale, 0.0, 1.0, closed=True)
+        if not isinstance(self.update, Update):
+            raise TypeError(
+                "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
+                f"Found `update = {self.update!r}`."
+            )
         check_patterns("include", self.include)
         check_patterns("exclude", self.exclude)
         check_number("tolerance", self.tolerance, 0.0, 1.0, closed=True)
@@ -76,6 +81,10 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def step(self, problem: Problem, batch: Any, engine: str, microbatch: int | None) -> Step:
         """The gradient of one step at the scales that are placed in the problem."""
+
+    def fits(self, size: int) -> bool:
+        """Whether a batch of this many samples is large enough."""
+        return True
 
     def resolve(self, problem: Problem, batch: Any) -> Method:
         """The method with every automatic setting replaced by its value, from a first batch."""

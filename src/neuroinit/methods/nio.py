@@ -95,6 +95,12 @@ class NIO(Method):
         check_split(self.sub_batches, self.overlap, self.split, self.batch_stats)
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
+        types = self.gradients_of or ()
+        if not isinstance(types, tuple) or not all(isinstance(t, type) for t in types):
+            raise TypeError(
+                "Parameter `gradients_of` should be a tuple of module types or None. "
+                f"Found `gradients_of = {types!r}`."
+            )
         check_callable("objective", self.objective)
         check_callable("bounded", self.bounded)
         if self.min_bias_scale is not None:
@@ -139,6 +145,10 @@ class NIO(Method):
                 "Pass a number, for example `gamma=1.0`."
             )
         return dataclasses.replace(self, gamma=GAMMA_PER_LOSS * loss)
+
+    def fits(self, size: int) -> bool:
+        """A batch needs a sample for every sub-batch."""
+        return self.sub_batches == "samples" or size >= int(self.sub_batches)
 
     def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
         """The sub-batches, or what they are made of."""

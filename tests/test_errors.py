@@ -1,0 +1,181 @@
+"""Bad input: one clear error that names argument, value and fix; the model as it was."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import neuroinit as ni
+from tests.utils.architectures import CONSTANT_LOSS, LAZY, NAN_LOSS
+from tests.utils.snapshots import assert_unchanged, snapshot
+
+
+def per_token(output, target):
+    return torch.zeros(len(output), 2, requires_grad=True) + output.sum()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"batches": []}, ValueError, "`batches` yields nothing"),
+        ({"batches": iter([])}, ValueError, "`batches` yields nothing"),
+        ({"batches": None}, TypeError, "`batches` should be an iterable of batches"),
+        (
+            {"batches": (torch.randn(8, 4), torch.zeros(8))},
+            TypeError,
+            r"tuple` of tensors. Wrap a single batch in a list: `\[\(inputs, targets\)\]`",
+        ),
+        ({"batches": iter([torch.randn(16, 4)])}, TypeError, "is no pair .*compute_loss"),
+        ({"batches": [{"x": torch.randn(16, 4)}]}, TypeError, "`dict` is no pair"),
+        (
+            {"batches": [(torch.randn(16, 4), torch.zeros(16), torch.zeros(16))]},
+            TypeError,
+            "`tuple` and length 3 is no pair",
+        ),
+        (
+            {"batches": [(torch.randn(4, 4), torch.zeros(4).long())]},
+            ValueError,
+            "batch of 4 samples cannot be cut into `sub_batches = 8`",
+        ),
+        (
+            {"batches": [(torch.randn(16, 4), torch.zeros(15).long())]},
+            ValueError,
+            r"disagree about dimension 0: found sizes \[15, 16\]",
+        ),
+        ({"loss_fn": "mse"}, TypeError, "`loss_fn` should be callable. Found `loss_fn = 'mse'`"),
+        ({"loss_fn": None}, TypeError, "Pass a `loss_fn.*or a `compute_loss"),
+        ({"loss_fn": per_token}, ValueError, r"one value a sample. Found shape \(16, 2\) for 16"),
+        ({"loss_fn": lambda y, t: 1.0}, TypeError, "loss should be a tensor. Found a `float`"),
+        (
+            {"loss_fn": lambda y, t: F.cross_entropy(y, t).detach()},
+            ValueError,
+            "does not depend on any trainable parameter",
+        ),
+        ({"compute_loss": 3}, TypeError, "`compute_loss` should be callable"),
+        ({"method": "nio"}, TypeError, r"`method` should be a method such as `NIO\(\)`"),
+        ({"engine": "fast"}, ValueError, "`engine` should be one of 'auto', 'keep', 'stream'"),
+        ({"microbatch": 0}, ValueError, "`microbatch` should be an int of at least 1"),
+        ({"model": "resnet"}, TypeError, "`model` should be a torch.nn.Module"),
+        ({"model": nn.ReLU()}, ValueError, "no trainable parameter"),
+        (
+            {"method": ni.NIO(include=("*.gain",))},
+            ValueError,
+            r"Pattern `\*.gain` .*matches no parameter. The parameters are: `0.weight`",
+        ),
+        ({"method": ni.NIO(exclude=("*",))}, ValueError, "Nothing to scale"),
+    ],
+)
+def test_bad_arguments(small_model, digits_like, arguments, error, message):
+    before = snapshot(small_model)
+    given = {"model": small_model, "batches": digits_like, "loss_fn": F.cross_entropy, **arguments}
+    with pytest.raises(error, match=message):
+        ni.optimize(**given)
+    assert_unchanged(before, small_model)
+
+
+def test_an_unknown_field_lists_the_fields(small_model, digits_like):
+    with pytest.raises(TypeError, match=r"`step` is no argument of `nio_`.*: steps, lr"):
+        ni.nio_(small_model, digits_like, step=3)
+
+
+def test_lazy_modules_need_a_first_forward(digits_like):
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match=r"lazy and have no shape yet.*Run one forward pass first"):
+        ni.nio_(LAZY.build(), [LAZY.batch(8)], LAZY.loss_fn)
+
+
+def complex_weight(model):
+    model[0].weight = nn.Parameter(model[0].weight.to(torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda m: m[0].weight.data.fill_(float("nan")), "not finite: `0.weight`"),
+        (lambda m: m.to("meta"), "on the meta device: `0.weight`"),
+        (complex_weight, "complex: `0.weight`"),
+    ],
+)
+def test_parameters_that_cannot_be_scaled(small_model, digits_like, spoil, message):
+    spoil(small_model)
+    with pytest.raises(ValueError, match=message):
+        ni.nio_(small_model, digits_like)
+
+
+def test_a_gradient_that_is_exactly_zero():
+    torch.manual_seed(0)
+    model = CONSTANT_LOSS.build()
+    before = snapshot(model)
+    with pytest.raises(ValueError, match=r"Step 0: The gradient of sub-batch 0 is exactly zero"):
+        ni.nio_(model, [CONSTANT_LOSS.batch(8)], CONSTANT_LOSS.loss_fn, sub_batches=2, gamma=1.0)
+    with pytest.raises(ValueError, match=r"gradient of sub-batch 0 is exactly zero"):
+        ni.gradient_stats(model, CONSTANT_LOSS.batch(8), CONSTANT_LOSS.loss_fn)
+    assert_unchanged(before, model)
+
+
+def test_a_loss_that_is_not_finite_names_the_step():
+    torch.manual_seed(0)
+    model = NAN_LOSS.build()
+    before = snapshot(model)
+    with pytest.raises(ni.NonFiniteError, match=r"Step 0: The loss is not finite: nan"):
+        ni.nio_(model, [NAN_LOSS.batch(8)], NAN_LOSS.loss_fn, sub_batches=2, gamma=1.0)
+    assert_unchanged(before, model)
+
+
+def test_a_later_loss_that_is_not_finite_loses_nothing(small_model, digits_like):
+    before = snapshot(small_model)
+    poisoned = [*digits_like[:3], (digits_like[3][0] / 0.0, digits_like[3][1])]
+    with pytest.raises(ni.NonFiniteError, match=r"Step 3: The loss is not finite") as caught:
+        ni.nio_(small_model, poisoned, steps=6)
+    assert_unchanged(before, small_model)
+    partial = caught.value.result
+    assert len(partial.history) == 3
+    clean = ni.optimize(small_model, digits_like, method=ni.NIO(steps=3))
+    assert set(partial.scales) == set(clean.scales)
+    partial.apply_(small_model)
+
+
+def test_a_gradient_that_is_not_finite_names_the_parameter(digits_like):
+    class RootAtZero(nn.Module):
+        """The loss is finite, its derivative by `root` is not."""
+
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(4, 3)
+            self.root = nn.Parameter(torch.tensor([1.0, 0.0, 0.0]))
+
+        def forward(self, x):
+            return self.body(x) + self.root.sqrt()
+
+    with pytest.raises(ni.NonFiniteError, match=r"Step 0: The gradient .* not finite in `root`"):
+        ni.nio_(RootAtZero(), digits_like, gamma=1.0)
+
+
+def test_microbatches_need_independent_samples(digits_like):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    expected = "`microbatch = 2` needs samples that don't see each other, which `1` contradicts"
+    with pytest.raises(ValueError, match=expected):
+        ni.nio_(model, digits_like, microbatch=2)
+
+
+def test_statistics_of_the_whole_batch_need_losses_of_samples(digits_like):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    with pytest.raises(ValueError, match=r"`compute_loss` that returns one loss a sample"):
+        ni.nio_(
+            model,
+            digits_like,
+            batch_stats="batch",
+            compute_loss=lambda m, b: F.cross_entropy(m(b[0]), b[1]),
+            gamma=1.0,
+        )
+
+
+def test_the_paper_split_that_leaves_a_sub_batch_empty(small_model, digits_like):
+    with pytest.raises(ValueError, match=r"`split = 'paper'` leaves sub-batch .* empty for 16"):
+        ni.optimize(small_model, digits_like, method=ni.NIO(split="paper", sub_batches=7))
+
+
+def test_apply_to_another_model(small_model, digits_like):
+    result = ni.optimize(small_model, digits_like, method=ni.NIO(steps=1))
+    with pytest.raises(ValueError, match=r"no parameter `0.weight`"):
+        result.apply_(nn.Linear(4, 3))
