@@ -18,7 +18,7 @@ Buffers = list[tuple[nn.Module, str, Tensor]]
 
 @contextmanager
 def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
-    """Training mode, dropout off; on leaving, every attribute of every module comes back.
+    """Training mode, modules' dropout off; on leaving, every attribute of every module comes back.
 
     The parameters and buffers may be replaced meanwhile. The backward passes have to run inside as
     well: checkpointed modules run their forward pass again there.
@@ -47,7 +47,6 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
 
 
 def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
-    yield _Replaced()
     if "torch._dynamo" in sys.modules:  # compiled code has no double backward
         yield torch.compiler.set_stance("force_eager")
     if second_order:  # nor have fused attention and cuDNN's recurrent layers
@@ -56,8 +55,11 @@ def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
             yield torch.backends.cudnn.flags(enabled=False)
 
 
-class _Replaced(TorchFunctionMode):
+class Replaced(TorchFunctionMode):
     """Functional dropout returns its input, and weight_norm is made of plain operators.
+
+    It is to be active where the model's code runs: in its forward pass, and in backward passes for
+    checkpointed modules, which run it again.
 
     torch's fused ``_weight_norm`` has a wrong double backward (2.13, CPU, float64: it fails
     ``torch.autograd.gradgradcheck``).

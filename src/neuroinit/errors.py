@@ -55,3 +55,14 @@ def no_double_backward(operator: str, detail: str = "") -> str:
         "by plain operators that compute the same, for example "
         "`(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`."
     )
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Say which extra to install where an import fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'This needs `{error.name}`: pip install "neuroinit[{extra}]".', name=error.name
+        ) from error

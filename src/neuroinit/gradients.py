@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuroinit.borrow import Replaced
 from neuroinit.errors import (
     NonFiniteError,
     ZeroGradientError,
@@ -275,9 +276,11 @@ def _gradient(
             "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
         )
     theta = problem.theta(problem.differentiated)
-    found = torch.autograd.grad(
-        loss, theta, create_graph=create_graph, retain_graph=retain_graph or None, allow_unused=True
-    )
+    retain = retain_graph or create_graph
+    with Replaced():
+        found = torch.autograd.grad(
+            loss, theta, create_graph=create_graph, retain_graph=retain, allow_unused=True
+        )
     return tuple(
         torch.zeros_like(t) if g is None else g.to_dense() if g.is_sparse else g
         for g, t in zip(found, theta, strict=True)
@@ -300,11 +303,12 @@ def _second_backward(
     theta = problem.theta(problem.scaled)
     if not outputs:
         return [None] * len(theta)
-    return list(
-        torch.autograd.grad(
-            outputs, theta, vectors, retain_graph=retain_graph or None, allow_unused=True
+    with Replaced():
+        return list(
+            torch.autograd.grad(
+                outputs, theta, vectors, retain_graph=retain_graph, allow_unused=True
+            )
         )
-    )
 
 
 def _total(parts: Iterator[list[Tensor | None]], count: int) -> list[Tensor | None]:
@@ -354,8 +358,8 @@ def check_zeros(norms: Tensor, tolerated: int | None = None) -> None:
     if len(zero) > (len(norms) - 1 if tolerated is None else tolerated):
         raise ZeroGradientError(
             f"The gradient of sub-batch {zero[0]} is exactly zero, so it has no direction. "
-            "The loss does not feel the parameters: look for dead activations, a saturated output or "
-            "all-zero tensors (`reinit_zeros=0.01` gives these a small start)."
+            "The loss does not feel the parameters: look for dead activations, a saturated output "
+            "or all-zero tensors (`reinit_zeros=0.01` gives these a small start)."
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from neuroinit.borrow import HALF, Buffers, borrowed, seed_all, widen
+from neuroinit.borrow import HALF, Buffers, Replaced, borrowed, seed_all, widen
 from neuroinit.checks import check_callable
 from neuroinit.errors import listed
 from neuroinit.split import Interval, batch_size, cut, map_tensors
@@ -218,12 +218,14 @@ class Problem:
             output, target = self._forward(batch, seed)
             return self.loss_fn(output, target)  # type: ignore[misc]
         self._fresh(seed)
-        return self.compute_loss(self.model, batch)
+        with Replaced():
+            return self.compute_loss(self.model, batch)
 
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
         inputs, target = batch
         self._fresh(seed)
-        return self.model(inputs), target
+        with Replaced():
+            return self.model(inputs), target
 
     def _fresh(self, seed: int) -> None:
         """The same buffers and random numbers for every evaluation, on every engine."""

@@ -1,0 +1,33 @@
+# `make demo` and `make test` do all the set-up; nothing but Python 3.11 or newer has to be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check defaults clean help
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+# torch comes first and pinned: an unpinned torch pulls gigabytes of CUDA onto machines without it.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: $(VENV)/.ready  ## Rescue two deep networks without normalization, in about a minute
+	$(BIN)/neuroinit demo
+
+test: $(VENV)/.ready  ## Run all tests
+	$(BIN)/python -m pytest --numprocesses 2
+
+check: $(VENV)/.ready  ## Lint, format and type checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/defaults.md
+	$(BIN)/python benchmarks/defaults.py
+
+clean:  ## Remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
