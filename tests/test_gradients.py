@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from neuroinit import gradients, measures
-from neuroinit.diagnose import make_plan
 from neuroinit.gradients import ENGINES, derivative
+from neuroinit.plan import make_plan
 from neuroinit.problem import Problem
 from tests.utils import oracles
 from tests.utils.architectures import NO_DOUBLE_BACKWARD, ZOO, case

@@ -208,10 +208,8 @@ def test_include_and_exclude_choose_the_scaled_tensors(small_model, digits_like)
         ({"reinit_zeros": 0.0}, ValueError, "`reinit_zeros` should be a finite number > 0"),
         ({"reinit_zeros": math.nan}, ValueError, "`reinit_zeros = nan`"),
         ({"tolerance": -1.0}, ValueError, "`tolerance = -1.0`"),
-        ({"objective": "cosine"}, TypeError, "`objective` should be callable"),
-        ({"bounded": None}, TypeError, "`bounded` should be callable"),
-        ({"update": None}, TypeError, "`update` should be an update rule"),
-        ({"gradients_of": ("Linear",)}, TypeError, "`gradients_of` should be a tuple of module"),
+        ({"rule": "paper"}, TypeError, "`rule` should be a rule such as"),
+        ({"gradients_of": "Linear"}, TypeError, "`gradients_of` should be callable"),
     ],
 )
 def test_every_field_out_of_its_range(fields, error, message):

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import neuroinit as ni
 from neuroinit import memory
 from neuroinit.gradients import ENGINES
-from neuroinit.scales import Plain
+from neuroinit.methods.rules import BoundedAscent
 from tests.utils.architectures import case
 
 
@@ -25,7 +25,8 @@ def test_history_has_one_record_a_step(small_model, digits_like):
 
 
 def test_the_first_record_is_that_of_gradient_stats(small_model, digits_like):
-    result = ni.optimize(small_model, digits_like, method=ni.NIO(steps=1, sub_batches=4))
+    method = ni.NIO.paper(steps=1, sub_batches=4, overlap=0.0)
+    result = ni.optimize(small_model, digits_like, method=method)
     stats = ni.gradient_stats(small_model, digits_like[0], sub_batches=4)
     record = result.history[0]
     assert record.cosine == pytest.approx(stats.cosine, rel=1e-5)
@@ -93,7 +94,7 @@ def test_nio_is_optimize_applied(small_model, digits_like):
 
 
 def test_stops_early_when_nothing_moves(small_model, digits_like):
-    method = ni.NIO(steps=50, lr=1e-9, update=Plain())
+    method = ni.NIO(steps=50, lr=1e-9, gamma=1.0)
     result = ni.optimize(small_model, digits_like, method=method)
     assert len(result.history) == 5
     assert result.stopped == "nothing moves any more"
@@ -104,7 +105,7 @@ def test_scales_never_fall_below_the_clamp(digits_like):
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)], nn.Linear(4, 3))
     for parameter in model.parameters():
         parameter.data *= 6
-    result = ni.optimize(model, digits_like, method=ni.NIO(steps=40, lr=0.5, gamma=1e-6))
+    result = ni.optimize(model, digits_like, method=ni.NIO(steps=40, gamma=1e-6))
     assert min(result.scales.values()) == pytest.approx(0.01)
 
 
@@ -148,7 +149,7 @@ def test_auto_streams_when_the_graphs_do_not_fit(small_model, digits_like, monke
 
 
 def test_graph_bytes_grow_with_the_batch():
-    from neuroinit.diagnose import make_plan
+    from neuroinit.plan import make_plan
     from neuroinit.problem import Problem
 
     found = case("relu")
@@ -184,10 +185,11 @@ def test_the_progress_bar_is_for_terminals(small_model, digits_like, monkeypatch
 def test_a_method_of_ones_own(small_model, digits_like):
     """An objective is a function of the moments, with the Gram matrix if it asks for it."""
 
-    def less_variance(moments, gamma):
+    def less_variance(moments):
         return moments.norm - moments.variance
 
-    method = ni.NIO(steps=10, objective=less_variance, gram=True, gamma=100.0)
+    rule = BoundedAscent(less_variance, gram=True)
+    method = ni.NIO(steps=10, rule=rule, gamma=100.0, lr=0.05)
     result = ni.optimize(small_model, digits_like, method=method)
-    assert result.settings["objective"] == "less_variance"
+    assert result.settings["rule"]["objective"] == "less_variance"
     assert len(result.history) == 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -31,12 +31,10 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
         The buffers, half precision widened, and where they belong.
     """
     modules = list(model.modules())
-    saved = [
-        (m, dict(vars(m)), dict(m._parameters), dict(m._buffers), dict(m._modules)) for m in modules
-    ]
+    saved = [_Saved(module) for module in modules]
     with ExitStack() as stack:
         stack.enter_context(isolated())
-        stack.callback(_restore, saved)
+        stack.callback(_twice, _restore, saved)
         for module in modules:
             _quiet(module)
         for context in _contexts(modules, second_order):
@@ -47,6 +45,9 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
 
 
 def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
+    devices = {p.device.type for m in modules for p in m._parameters.values() if p is not None}
+    for device in devices:  # a caller's autocast would make the engines differ
+        yield torch.autocast(device, enabled=False)
     if "torch._dynamo" in sys.modules:  # compiled code has no double backward
         yield torch.compiler.set_stance("force_eager")
     if second_order:  # nor have fused attention and cuDNN's recurrent layers
@@ -56,13 +57,13 @@ def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
 
 
 class Replaced(TorchFunctionMode):
-    """Functional dropout returns its input, and weight_norm is made of plain operators.
+    """Dropout returns its input; weight_norm and hardsigmoid are made of plain operators.
 
     It is to be active where the model's code runs: in its forward pass, and in backward passes for
     checkpointed modules, which run it again.
 
     torch's fused ``_weight_norm`` has a wrong double backward (2.13, CPU, float64: it fails
-    ``torch.autograd.gradgradcheck``).
+    ``torch.autograd.gradgradcheck``), and ``hardsigmoid`` has none.
     """
 
     def __torch_function__(
@@ -78,10 +79,49 @@ class Replaced(TorchFunctionMode):
             return args[0] if args else kwargs["input"]
         if name == "_weight_norm":
             return _weight_norm(*args, **kwargs)
-        if name == "scaled_dot_product_attention":
-            kwargs.pop("dropout_p", None)
-            args = args[:4] + (0.0,) * (len(args) > 4) + args[5:]
+        if name == "hardsigmoid":
+            return nn.functional.relu6((args[0] if args else kwargs["input"]) + 3) / 6
+        if name in _DROPOUT_ARGUMENT:
+            return func(*_without_dropout(_DROPOUT_ARGUMENT[name], args, kwargs), **kwargs)
         return func(*args, **kwargs)
+
+
+# functions that drop out by themselves, and where the probability stands among their arguments
+_DROPOUT_ARGUMENT = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
+
+
+def _without_dropout(position: int, args: Any, kwargs: dict[str, Any]) -> Any:
+    if len(args) <= position:
+        kwargs["dropout_p"] = 0.0
+        return args
+    return (*args[:position], 0.0, *args[position + 1 :])
+
+
+def differentiate(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    vectors: Sequence[Tensor] | None = None,
+    create_graph: bool = False,
+    retain_graph: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """``torch.autograd.grad``, dense, with :class:`Replaced` active where checkpoints run forward again.
+
+    ``torch.autograd.grad`` can itself be overridden by a mode and switches modes off inside, hence
+    the call of the engine below it.
+    """
+    if vectors is None:
+        vectors = [torch.ones_like(output) for output in outputs]
+    with Replaced():
+        found: tuple[Tensor | None, ...] = torch.autograd.Variable._execution_engine.run_backward(
+            tuple(outputs),
+            tuple(vectors),
+            retain_graph or create_graph,
+            create_graph,
+            tuple(inputs),
+            allow_unreachable=True,
+            accumulate_grad=False,
+        )
+    return tuple(g.to_dense() if g is not None and g.is_sparse else g for g in found)
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
@@ -93,29 +133,64 @@ def _quiet(module: nn.Module) -> None:
 
     A module without parameters, buffers or children has nothing to learn in training mode: eval
     mode silences dropout, stochastic depth and their like without knowing their types. Recurrent
-    and attention layers keep their dropout as a number.
+    layers keep their dropout as a number.
     """
     module.training = bool(module._parameters or module._buffers or module._modules)
-    if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+    if isinstance(module, nn.RNNBase):
         module.dropout = 0.0
 
 
-_Saved = tuple[nn.Module, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]
+class _Saved:
+    """What a module holds: its attributes, and the contents of those that can change in place."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.attributes = vars(module)
+        self.tables = [
+            (table, dict(table))
+            for table in (
+                self.attributes,
+                module._parameters,
+                module._buffers,
+                module._modules,
+                *(value for value in self.attributes.values() if type(value) is dict),
+            )
+        ]
+        self.sequences = [(v, list(v)) for v in self.attributes.values() if type(v) is list]
+        self.sets = [(v, set(v)) for v in self.attributes.values() if type(v) is set]
+        self.tensors = [
+            (value, value.clone())
+            for value in self.attributes.values()
+            if isinstance(value, Tensor) and not value.requires_grad
+        ]
+
+    def restore(self) -> None:
+        """Put everything back; can be done any number of times."""
+        for table, entries in self.tables:
+            table.update(entries)
+            for key in table.keys() - entries.keys():
+                del table[key]
+        for sequence, items in self.sequences:
+            sequence[:] = items
+        for members, kept in self.sets:
+            members.clear()
+            members.update(kept)
+        for tensor, values in self.tensors:
+            tensor.copy_(values)
 
 
+@torch.no_grad()
 def _restore(saved: list[_Saved]) -> None:
-    """Put back every attribute, parameter, buffer and sub-module entry of the modules."""
-    for module, attributes, parameters, buffers, children in saved:
-        _reset(vars(module), attributes)
-        _reset(module._parameters, parameters)
-        _reset(module._buffers, buffers)
-        _reset(module._modules, children)
+    for module in saved:
+        module.restore()
 
 
-def _reset(table: Any, entries: dict[str, Any]) -> None:
-    table.update(entries)
-    for key in table.keys() - entries.keys():
-        del table[key]
+def _twice(function: Callable[..., None], *arguments: Any) -> None:
+    """Run what can be repeated to its end, even if Ctrl-C is pressed in the middle."""
+    try:
+        function(*arguments)
+    except BaseException:
+        function(*arguments)
+        raise
 
 
 @contextmanager
@@ -130,13 +205,16 @@ def isolated() -> Iterator[None]:
         try:
             yield
         finally:
-            random.setstate(python_state)
+            _twice(random.setstate, python_state)
             if numpy:
-                numpy.random.set_state(numpy_state)
+                _twice(numpy.random.set_state, numpy_state)
 
 
 def seed_all(seed: int) -> None:
     """Seed the generators in use; ``torch.manual_seed`` formats a stack trace for idle ones."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 
 def check_count(name: str, value: Any, least: int, also: str = "") -> None:
     """An integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(_message(name, value, f"an int{_or(also)}"))
     if value < least:
         raise ValueError(_message(name, value, f"an int of at least {least}{_or(also)}"))
@@ -19,10 +20,11 @@ def check_number(
     name: str, value: Any, low: float, high: float = math.inf, closed: bool = False, also: str = ""
 ) -> None:
     """A finite number above ``low`` (or at it, if ``closed``) and below ``high``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(_message(name, value, f"a number{_or(also)}"))
-    above = value >= low if closed else value > low
-    if not (math.isfinite(value) and above and value < high):
+    number = float(value)
+    above = number >= low if closed else number > low
+    if not (math.isfinite(number) and above and number < high):
         bound = f"{'>=' if closed else '>'} {low:g}"
         bound += f" and < {high:g}" if high < math.inf else ""
         raise ValueError(_message(name, value, f"a finite number {bound}{_or(also)}"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,14 +11,11 @@ from torch import Tensor, nn
 
 from neuroinit import measures
 from neuroinit.borrow import isolated
-from neuroinit.checks import check_choice, check_count, check_overlap
-from neuroinit.errors import NonFiniteError
+from neuroinit.errors import NonFiniteError, listed
 from neuroinit.gradients import check_zeros, gradients
+from neuroinit.plan import Plan, check_split, make_plan
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
-from neuroinit.split import SPLITS, Plan, batch_size, plan, sub_batches
-from neuroinit.vectors import gram_matrix, narrow, slices
-
-BATCH_STATS = ("sub-batch", "batch")
+from neuroinit.vectors import gram_matrix, narrow
 
 
 class Record:
@@ -150,8 +145,8 @@ def gradient_stats(
         problem = Problem(model, loss_fn, compute_loss)
         problem.place(problem.unit_scales)
         prepared = problem.prepare(batch)
-        pieces = make_plan(problem, prepared, sub_batches, overlap, split, batch_stats)
-        return measure(problem, prepared, pieces)
+        plan = make_plan(problem, prepared, sub_batches, overlap, split, batch_stats)
+        return measure(problem, prepared, plan)
 
 
 def gradsign(
@@ -182,85 +177,69 @@ def gradsign(
         problem = Problem(model, loss_fn, compute_loss)
         problem.place(problem.unit_scales)
         prepared = problem.prepare(batch)
-        pieces = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
+        plan = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
         signs: Tensor | float = 0.0
-        for gradient in gradients(problem, prepared, pieces, []):
+        for gradient in gradients(problem, prepared, plan, [], problem.trainable):
             signs = signs + gradient.sign()
     return float(torch.as_tensor(signs).abs().sum())
 
 
-def check_split(count: int | str, overlap: float, split: str, batch_stats: str) -> None:
-    """Raise for arguments about sub-batches that are out of range."""
-    if count != "samples":
-        check_count("sub_batches", count, 1, 'or "samples"')
-    check_overlap(overlap)
-    check_choice("split", split, tuple(SPLITS))
-    check_choice("batch_stats", batch_stats, BATCH_STATS)
+def measure(problem: Problem, batch: Any, plan: Plan, held: int | None = None) -> GradientStats:
+    """The statistics of a prepared batch at the placed scales.
 
-
-def make_plan(
-    problem: Problem,
-    batch: Any,
-    count: int | str,
-    overlap: float,
-    split: str,
-    batch_stats: str,
-    microbatch: int | None = None,
-) -> Plan:
-    """The pieces of a batch that are computed, for a model whose samples may see each other."""
-    size = batch_size(batch)
-    number = size if count == "samples" else int(count)
-    intervals = sub_batches(size, number, overlap, split)
-    lonely = problem.batch_norms and min(stop - start for start, stop in intervals) == 1
-    if lonely and batch_stats == "sub-batch" and size > 1:
-        warnings.warn(
-            "Sub-batches of one sample have no BatchNorm statistics of their own: those of the "
-            "whole batch are used. Say so with `batch_stats='batch'`.",
-            stacklevel=3,
-        )
-        batch_stats = "batch"
-    asked = batch_stats == "batch" or microbatch is not None or overlap > 0
-    independent = problem.independent(batch) if asked else False
-    if microbatch is not None and not independent:
-        cause = (
-            f"`{problem.batch_norms[0]}`" if problem.batch_norms else "its loss on a first batch"
-        )
-        raise ValueError(
-            f"`microbatch = {microbatch}` needs samples that don't see each other, which {cause} "
-            "contradicts. Leave it out, and use more sub-batches to save memory."
-        )
-    return plan(intervals, independent, microbatch, batch_stats == "batch" and not independent)
-
-
-def measure(problem: Problem, batch: Any, pieces: Plan) -> GradientStats:
-    """The statistics of a prepared batch at the placed scales."""
+    Args:
+        problem: The model and its loss.
+        batch: A prepared batch.
+        plan: Its pieces.
+        held: How many gradients may be held at once; the others are computed again and again.
+            ``None`` holds all.
+    """
+    count = len(plan.weights)
+    names = problem.trainable
+    grams = torch.zeros(len(names), count, count, dtype=torch.float64, device="cpu")
     losses: list[Tensor] = []
-    vectors = list(gradients(problem, batch, pieces, losses))
-    gram = gram_matrix(vectors)
+    held = held or count
+    for first in range(0, count, held):
+        rows = range(first, min(first + held, count))
+        losses = _fill(problem, batch, plan, grams, rows)
+    gram = grams.sum(0)
     if not torch.isfinite(gram).all():
-        bad = gram.diagonal().isfinite().logical_not().nonzero()
-        raise NonFiniteError(f"The gradient of sub-batch {int(bad[0])} is not finite.")
+        bad = [n for n, g in zip(names, grams, strict=True) if not torch.isfinite(g).all()]
+        raise NonFiniteError(f"The gradient is not finite in {listed(bad)}.")
     check_zeros(gram.diagonal())
-    names = problem.differentiated
-    sizes = [t.numel() for t in problem.theta(names)]
-    layers = zip(*(slices(vector, sizes) for vector in vectors), strict=True)
     return GradientStats(
-        loss=float((pieces.weights @ narrow(torch.stack(losses))).mean()),
+        loss=float((plan.weights @ narrow(torch.stack(losses))).mean()),
         norms=gram.diagonal().sqrt(),
         cosines=measures.cosines(gram),
-        layers=[_layer(name, parts) for name, parts in zip(names, layers, strict=True)],
-        batch_stats="batch" if pieces.whole else "sub-batch",
+        layers=[_layer(name, own) for name, own in zip(names, grams, strict=True)],
+        batch_stats="batch" if plan.whole else "sub-batch",
     )
 
 
-def _layer(name: str, parts: Iterable[Tensor]) -> LayerStats:
+def _fill(problem: Problem, batch: Any, plan: Plan, grams: Tensor, rows: range) -> list[Tensor]:
+    """Rows of every tensor's Gram matrix, holding only the gradients of these rows."""
+    sizes = [t.numel() for t in problem.theta(problem.trainable)]
+    losses: list[Tensor] = []
+    held: list[tuple[Tensor, ...]] = []
+    for d, gradient in enumerate(gradients(problem, batch, plan, losses, problem.trainable)):
+        parts = torch.split(gradient, sizes)
+        if d in rows:
+            held.append(parts)
+        if d < rows.start:
+            continue
+        for k, part in enumerate(parts):
+            products = gram_matrix([mine[k] for mine in held], [part])[:, 0]
+            known = slice(rows.start, rows.start + len(held))
+            grams[k, known, d] = grams[k, d, known] = products
+    return losses
+
+
+def _layer(name: str, gram: Tensor) -> LayerStats:
     """One tensor's record; a tensor without gradient in some sub-batch has no cosine there."""
-    gram = gram_matrix(list(parts))
     norms = gram.diagonal().sqrt()
     if norms.min() == 0:
-        return LayerStats(
-            name, float("nan"), float(norms.mean()), float("inf" if norms.any() else "nan")
-        )
+        ratio = float("inf" if norms.any() else "nan")
+        return LayerStats(name, float("nan"), float(norms.mean()), ratio)
     return LayerStats(
         name,
         float(measures.cosines(gram).mean()),

@@ -42,6 +42,13 @@ def named_operator() -> Iterator[None]:
         match = _NO_DERIVATIVE.search(str(error))
         if match:
             raise RuntimeError(no_double_backward(f"`{match['name']}`")) from error
+        if "use_reentrant" in str(error):
+            raise RuntimeError(
+                "Reentrant checkpointing does not go with double backward. Use "
+                "`checkpoint(..., use_reentrant=False)`; for a Hugging Face model "
+                "`model.gradient_checkpointing_enable("
+                "gradient_checkpointing_kwargs={'use_reentrant': False})`."
+            ) from error
         if "double backward" in str(error) or "once_differentiable" in str(error):
             raise RuntimeError(no_double_backward("An operator", str(error))) from error
         raise

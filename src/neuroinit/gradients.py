@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.borrow import Replaced
+from neuroinit.borrow import differentiate
 from neuroinit.errors import (
     NonFiniteError,
     ZeroGradientError,
@@ -26,15 +26,14 @@ from neuroinit.errors import (
     no_double_backward,
 )
 from neuroinit.measures import Moments, moments
+from neuroinit.plan import Plan
 from neuroinit.problem import Problem
-from neuroinit.split import Plan
 from neuroinit.vectors import (
     combine,
     dot,
     flatten,
     gram_matrix,
     narrow,
-    slices,
     spread,
     unflatten,
     wide,
@@ -150,13 +149,17 @@ def _rolling_products(
 
 
 def _sub_batch_gradients(
-    problem: Problem, batch: Any, plan: Plan, losses: list[Tensor] | None = None
+    problem: Problem,
+    batch: Any,
+    plan: Plan,
+    losses: list[Tensor] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
     """``(d, g_d)`` in order, holding only the sub-batches that are begun and not complete."""
     last = [int(row.nonzero().max()) for row in plan.weights]
     begun: dict[int, Tensor] = {}
     for s, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
-        gradient = flatten(_gradient(problem, loss, retain_graph=plan.whole))
+        gradient = flatten(_gradient(problem, loss, names, retain_graph=plan.whole))
         if losses is not None:
             losses.append(loss.detach())
         for d in plan.weights[:, s].nonzero().flatten().tolist():
@@ -210,11 +213,11 @@ class _AllGradients:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.norms: list[Tensor] = []
         self.gradients: list[Tensor] = []
 
     def add(self, gradient: Tensor) -> None:
-        self.norms.append(_norm(self.problem, gradient, len(self.norms)))
+        """Take in one more."""
+        _norm(self.problem, gradient, len(self.gradients))
         self.gradients.append(gradient)
 
     def close(self, objective: Objective) -> Tensor:
@@ -247,7 +250,9 @@ def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[Tensor, list[Te
 # -- gradients as flat vectors ---------------------------------------------------------------------
 
 
-def gradients(problem: Problem, batch: Any, plan: Plan, losses: list[Tensor]) -> Iterator[Tensor]:
+def gradients(
+    problem: Problem, batch: Any, plan: Plan, losses: list[Tensor], names: Sequence[str]
+) -> Iterator[Tensor]:
     """The gradient of every sub-batch as a flat vector, one at a time, by first-order passes.
 
     Args:
@@ -255,14 +260,19 @@ def gradients(problem: Problem, batch: Any, plan: Plan, losses: list[Tensor]) ->
         batch: A prepared batch.
         plan: Its pieces.
         losses: The loss of every piece is appended to it.
+        names: The parameters.
     """
     with problem.session():
-        for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
+        for _, gradient in _sub_batch_gradients(problem, batch, plan, losses, names):
             yield gradient
 
 
 def _gradient(
-    problem: Problem, loss: Tensor, create_graph: bool = False, retain_graph: bool = False
+    problem: Problem,
+    loss: Tensor,
+    names: Sequence[str] | None = None,
+    create_graph: bool = False,
+    retain_graph: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradient of a loss by every parameter that is looked at; zeros where it is unused."""
     if not torch.isfinite(loss):
@@ -275,14 +285,10 @@ def _gradient(
             "The loss does not depend on any trainable parameter. Return it with its graph: no "
             "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
         )
-    theta = problem.theta(problem.differentiated)
-    retain = retain_graph or create_graph
-    with Replaced():
-        found = torch.autograd.grad(
-            loss, theta, create_graph=create_graph, retain_graph=retain, allow_unused=True
-        )
+    theta = problem.theta(problem.differentiated if names is None else names)
+    found = differentiate([loss], theta, create_graph=create_graph, retain_graph=retain_graph)
     return tuple(
-        torch.zeros_like(t) if g is None else g.to_dense() if g.is_sparse else g
+        torch.zeros_like(t) if g is None else g
         for g, t in zip(found, theta, strict=True)
     )
 
@@ -303,12 +309,7 @@ def _second_backward(
     theta = problem.theta(problem.scaled)
     if not outputs:
         return [None] * len(theta)
-    with Replaced():
-        return list(
-            torch.autograd.grad(
-                outputs, theta, vectors, retain_graph=retain_graph, allow_unused=True
-            )
-        )
+    return list(differentiate(outputs, theta, vectors, retain_graph=retain_graph))
 
 
 def _total(parts: Iterator[list[Tensor | None]], count: int) -> list[Tensor | None]:
@@ -365,21 +366,29 @@ def check_zeros(norms: Tensor, tolerated: int | None = None) -> None:
 
 def _not_finite(problem: Problem, gradient: Tensor) -> list[str]:
     names = problem.differentiated
-    parts = slices(gradient, [t.numel() for t in problem.theta(names)])
+    parts = torch.split(gradient, [t.numel() for t in problem.theta(names)])
     return [n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part).all()]
 
 
-def check_graph(gradient: Sequence[Tensor]) -> None:
-    """Raise if a part of the graph cannot be differentiated again.
+def check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:
+    """Raise if the graph cannot be differentiated again, or goes past the scaled parameters.
 
-    ``torch.autograd.grad`` would pass it by without an error and return a wrong derivative.
+    ``torch.autograd.grad`` would pass both by without an error and return a wrong derivative.
     """
+    originals = {id(p): n for n, p in problem.parameters.items()}
     waiting: list[Any] = [g.grad_fn for g in gradient if g.grad_fn is not None]
     seen = set(waiting)
     while waiting:
         node = waiting.pop()
         if "autograd::Error" in node.name():
             raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
+        name = originals.get(id(getattr(node, "variable", None)))
+        if name is not None:
+            raise ValueError(
+                f"The forward pass uses `{name}` through a reference of its own, past the module "
+                "that holds it, so it cannot be scaled there. Read it as an attribute of its "
+                "module in `forward`, or keep such tensors in an `nn.ParameterList`."
+            )
         new = {parent for parent, _ in node.next_functions if parent is not None} - seen
         seen |= new
         waiting.extend(new)

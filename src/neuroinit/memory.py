@@ -9,20 +9,26 @@ import torch
 from torch import Tensor
 
 from neuroinit.gradients import check_graph, first_order_graph
+from neuroinit.plan import Plan
 from neuroinit.problem import Problem
-from neuroinit.split import Plan
 
 # `keep` may fill this share of the free memory: the second backward needs about as much again.
 SHARE = 0.4
 
 
 def fitting_engine(problem: Problem, batch: Any, plan: Plan) -> str:
-    """``"keep"`` while the graphs of all pieces fit, else ``"stream"``; measured on one piece."""
+    """``"keep"`` while the graphs of all pieces fit, else ``"stream"``; measured on one piece.
+
+    Every piece also has a gradient, its copy as a flat vector, and a direction. On the way, raises
+    if the model cannot be differentiated twice.
+    """
     sizes = [stop - start for start, stop in plan.pieces]
     largest = sizes.index(max(sizes))
     bytes_kept = graph_bytes(problem, batch, plan, largest)
     if not plan.whole:
         bytes_kept = bytes_kept * sum(sizes) // max(sizes)
+    vectors = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
+    bytes_kept += 3 * len(sizes) * vectors
     return "keep" if bytes_kept <= SHARE * free_memory(problem.device) else "stream"
 
 
@@ -37,7 +43,7 @@ def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        check_graph(first_order_graph(problem, batch, plan, piece))
+        check_graph(problem, first_order_graph(problem, batch, plan, piece))
     return sum(seen.values())
 
 

@@ -27,6 +27,7 @@ from neuroinit.split import batch_size
 from neuroinit.version import __version__
 from neuroinit.zeros import blocked_by_zeros
 
+HELD_GRADIENTS = 4  # for before and after, when memory is short
 PATIENCE = 5  # steps without movement before an early stop
 
 OnStep = Callable[[StepRecord], None]
@@ -151,8 +152,7 @@ class _Run:
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
         self.engine, self.microbatch = engine, microbatch
-        self.scales = problem.unit_scales
-        self.state = method.update.init(self.scales)
+        self.scales, self.state = method.start(problem.scaled)
         self.lowest = method.lowest(problem.scaled)
         self.history: list[StepRecord] = []
         self.blocked: list[str] = []
@@ -184,7 +184,8 @@ class _Run:
     def _take(self, stream: _Stream) -> Any:
         """The next batch; a short one after the first, as loaders end with, is passed over."""
         found = stream.next()
-        if self.history and found is not _END and not self.method.fits(batch_size(found)):
+        first = not self.history or found is _END
+        if not first and not self.method.fits(self.problem, batch_size(found)):
             found = stream.next()
         return found
 
@@ -201,10 +202,11 @@ class _Run:
 
     def _begin(self, batch: Any) -> None:
         """What needs a first batch: automatic settings, the engine, and a look for blocked ones."""
-        self.problem.place(self.scales)
+        unit = self.problem.unit_scales
+        self.problem.place(unit)
         plan = self.method.plan(self.problem, batch, self.microbatch)
         self.method = self.method.resolve(self.problem, batch)
-        self.problem.place(self.scales)
+        self.problem.place(0.1 * unit)  # the start itself may not be finite
         fitting = fitting_engine(self.problem, batch, plan)
         self.engine = fitting if self.engine == "auto" else self.engine
         self.blocked = blocked_by_zeros(self.problem, batch)
@@ -218,12 +220,12 @@ class _Run:
     def _step(self, step: int, batch: Any) -> StepRecord:
         begun = time.perf_counter()
         self.problem.place(self.scales)
-        found = self.method.step(self.problem, batch, self.engine, self.microbatch)
-        rate = self.method.rate(step, found)
-        moved, self.state = self.method.update.step(
-            self.scales, found.gradient, rate, found.constrained, self.state
+        plan = self.method.plan(self.problem, batch, self.microbatch)
+        progress = step / self.method.steps
+        found = self.method.step(
+            self.problem, batch, plan, self.engine, self.scales, self.state, progress
         )
-        moved = clamped(moved, self.scales, self.lowest)
+        moved, self.state = clamped(found.scales, self.scales, self.lowest), found.state
         self.still = self.still + 1 if _still(moved, self.scales, self.method.tolerance) else 0
         self.scales = moved
         record = StepRecord(
@@ -249,9 +251,15 @@ class _Run:
         before = self._measure(self.problem.unit_scales, batch)
         return self._result(before, self._measure(self.scales, batch), stopped, held_out)
 
-    def _measure(self, scales: Tensor, batch: Any) -> GradientStats:
+    def _measure(self, scales: Tensor, batch: Any) -> GradientStats | None:
+        """The statistics, or ``None`` where there are none: the start may not be finite."""
         self.problem.place(scales)
-        return measure(self.problem, batch, self.method.plan(self.problem, batch, self.microbatch))
+        plan = self.method.plan(self.problem, batch, self.microbatch)
+        held = HELD_GRADIENTS if self.engine == "stream" else None
+        try:
+            return measure(self.problem, batch, plan, held)
+        except GradientError:
+            return None
 
     def _result(
         self,
@@ -320,7 +328,7 @@ def _check(
         raise TypeError(
             f"Parameter `batches` should be an iterable of batches. Found a "
             f"`{type(batches).__name__}`{' of tensors' if pair else ''}. "
-            "Wrap a single batch in a list: `[(inputs, targets)]`."
+            "Wrap a single batch in a list: `[(inputs, targets)]`; a data set, in a DataLoader."
         )
 
 

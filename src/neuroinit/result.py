@@ -166,6 +166,13 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         raise ValueError(
             f"`{path}` is no result of this version of neuroinit: expected `format = {FORMAT!r}`."
         )
+    try:
+        return _from_json(data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"`{path}` is no complete result: {error!r}.") from error
+
+
+def _from_json(data: dict[str, Any]) -> Result:
     return Result(
         scales=data["scales"],
         history=[StepRecord(**record) for record in data["history"]],

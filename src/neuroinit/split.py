@@ -1,13 +1,11 @@
-"""A batch -> D sub-batches -> the pieces that are computed."""
+"""A batch and its D sub-batches."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -82,59 +80,6 @@ SPLITS: dict[str, Callable[[int, int, float], list[Interval]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is computed: ``pieces`` of the batch, and ``g_d = sum_s weights[d, s] * g_s``.
-
-    With ``whole``, every piece is a slice of the losses of one forward pass of the whole batch
-    (BatchNorm then sees the whole batch); otherwise a piece is a forward pass of its own.
-    """
-
-    pieces: tuple[Interval, ...]
-    weights: Tensor
-    whole: bool = False
-
-    @property
-    def simple(self) -> bool:
-        """Whether every sub-batch is one piece of its own."""
-        return len(self.pieces) == len(self.weights) and bool(
-            torch.equal(self.weights, _identity(len(self.pieces)))
-        )
-
-
-def plan(intervals: list[Interval], independent: bool, microbatch: int | None, whole: bool) -> Plan:
-    """Choose the pieces: each distinct run of samples once where samples don't see each other.
-
-    Args:
-        intervals: The sub-batches.
-        independent: Whether a sample's loss does not depend on the samples beside it.
-        microbatch: Largest number of samples in a piece; only where samples are independent.
-        whole: Take slices of one forward pass of the whole batch.
-    """
-    overlapping = any(a[1] > b[0] for a, b in itertools.pairwise(intervals))
-    if whole or not independent or not (overlapping or microbatch):
-        return Plan(tuple(intervals), _identity(len(intervals)), whole)
-    edges = sorted({edge for interval in intervals for edge in interval})
-    pieces = [
-        piece
-        for start, stop in itertools.pairwise(edges)
-        if any(a <= start and stop <= b for a, b in intervals)
-        for piece in _chunks(start, stop, microbatch or stop - start)
-    ]
-    weights = [
-        [(t - s) / (b - a) if a <= s and t <= b else 0.0 for s, t in pieces] for a, b in intervals
-    ]
-    return Plan(tuple(pieces), torch.tensor(weights, dtype=torch.float64, device="cpu"))
-
-
-def _identity(count: int) -> Tensor:
-    return torch.eye(count, dtype=torch.float64, device="cpu")
-
-
-def _chunks(start: int, stop: int, length: int) -> list[Interval]:
-    return [(s, min(s + length, stop)) for s in range(start, stop, length)]
-
-
 def batch_size(batch: Any) -> int:
     """Number of samples in a batch: the common dimension 0 of its tensors.
 
@@ -164,22 +109,40 @@ def cut(batch: Any, start: int, stop: int) -> Any:
 
 
 def map_tensors(function: Callable[[Tensor], Any], batch: Any) -> Any:
-    """Apply ``function`` to every tensor in nested tuples, lists, dicts and dataclasses."""
+    """Apply ``function`` to every tensor or array in nested tuples, lists, dicts, dataclasses."""
     if isinstance(batch, Tensor):
         return function(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(map_tensors(function, item) for item in batch))
     if isinstance(batch, (tuple, list)):
         return type(batch)(map_tensors(function, item) for item in batch)
-    if isinstance(batch, Mapping):
-        changed = {key: map_tensors(function, value) for key, value in batch.items()}
-        return _like(batch, changed)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         values = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch) if f.init}
-        return dataclasses.replace(
-            batch, **{k: map_tensors(function, v) for k, v in values.items()}
-        )
+        changed = {name: map_tensors(function, value) for name, value in values.items()}
+        return dataclasses.replace(batch, **changed)
+    if isinstance(batch, Mapping):
+        return _like(batch, {k: map_tensors(function, value) for k, value in batch.items()})
+    if hasattr(batch, "__array__"):  # numpy's
+        return function(torch.as_tensor(batch))
     return batch
+
+
+def ragged(batch: Any) -> bool:
+    """Whether samples differ in how much of them counts: in zeros of a mask, or labels of -100.
+
+    A loss that is a mean over tokens is then no mean over samples.
+    """
+    found: list[bool] = []
+
+    def note(tensor: Tensor) -> None:
+        if tensor.dim() and not tensor.is_floating_point() and not tensor.is_complex():
+            rows = tensor.reshape(len(tensor), -1)
+            mask = rows.shape[1] > 1 and bool(((rows == 0) | (rows == 1)).all())
+            counts = (rows == (0 if mask else -100)).sum(1)
+            found.append(bool((counts != counts[0]).any()))
+
+    map_tensors(note, batch)
+    return any(found)
 
 
 def _like(original: Mapping[Any, Any], values: dict[Any, Any]) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+CHUNK = 2**16  # entries that are widened to float64 at once
+
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
     """All entries of the tensors in one vector, without their graph."""
@@ -15,14 +17,9 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([t.detach().reshape(-1).to(device) for t in tensors])
 
 
-def slices(vector: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
-    """Consecutive parts of a vector, as views."""
-    return torch.split(vector, sizes)
-
-
 def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """The parts of a vector in the shapes, dtypes and devices of other tensors."""
-    parts = slices(vector, [t.numel() for t in like])
+    parts = torch.split(vector, [t.numel() for t in like])
     return [part.view(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
 
 
@@ -56,13 +53,13 @@ def narrow(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().double()
 
 
-def gram_matrix(gradients: Sequence[Tensor]) -> Tensor:
-    """``K``, float64 on the CPU, from unit vectors so that no product overflows."""
-    norms = narrow(torch.stack([torch.linalg.vector_norm(g, dtype=wide(g)) for g in gradients]))
-    safe = torch.where(norms == 0, torch.ones_like(norms), norms)
-    units = [g / float(n) for g, n in zip(gradients, safe, strict=True)]
-    pairs = [[dot(a, b) for b in units[i:]] for i, a in enumerate(units)]
-    upper = torch.zeros(len(units), len(units), dtype=torch.float64, device="cpu")
-    for i, row in enumerate(pairs):
-        upper[i, i:] = narrow(torch.stack(row))
-    return (upper + upper.triu(1).T) * norms[:, None] * norms[None, :]
+def gram_matrix(rows: Sequence[Tensor], columns: Sequence[Tensor] | None = None) -> Tensor:
+    """``K[i, j] = <rows_i, columns_j>``, float64 on the CPU; by default of the rows themselves."""
+    columns = rows if columns is None else columns
+    total = torch.zeros(len(rows), len(columns), dtype=wide(rows[0]), device=rows[0].device)
+    for start in range(0, rows[0].numel(), CHUNK):
+        a = torch.stack([v[start : start + CHUNK] for v in rows]).to(total.dtype)
+        same = columns is rows
+        b = a if same else torch.stack([v[start : start + CHUNK] for v in columns]).to(total.dtype)
+        total += a @ b.T
+    return narrow(total)

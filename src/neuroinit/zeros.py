@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from neuroinit.borrow import differentiate
 from neuroinit.problem import Problem, normal_like
 from neuroinit.split import batch_size, cut
 
@@ -32,5 +32,5 @@ def _without_gradient(problem: Problem, batch: Any, filled: dict[str, Tensor]) -
     names = problem.trainable
     problem.place(problem.unit_scales, filled)
     with problem.session():
-        found = torch.autograd.grad(problem.loss(batch), problem.theta(names), allow_unused=True)
-    return [n for n, g in zip(names, found, strict=True) if g is None or not g.to_dense().any()]
+        found = differentiate([problem.loss(batch)], problem.theta(names))
+    return [n for n, g in zip(names, found, strict=True) if g is None or not g.any()]

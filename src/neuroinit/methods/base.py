@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuroinit.checks import check_count, check_number, check_patterns
+from neuroinit.plan import Plan
 from neuroinit.problem import Problem, Selection
-from neuroinit.scales import TwoMomentAdam, Update
-from neuroinit.split import Plan
+from neuroinit.scales import State
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a method found on one batch.
+    """What a method made of one batch.
 
     Args:
-        gradient: The derivative by the scales of what the step descends.
-        constrained: Whether a bound was exceeded, so that the step only restores it.
+        scales: After the step, not clamped yet.
+        state: What the method remembers for the next step.
+        constrained: Whether a bound was exceeded.
+        loss: Before the step, as are ``cosine``, ``norm``, ``norm_max`` and ``norm_min``.
     """
 
-    gradient: Tensor
+    scales: Tensor
+    state: State
     constrained: bool
     loss: float
     cosine: float
@@ -36,13 +39,12 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Method(abc.ABC):
-    """Learns one scale a tensor by steps down a gradient; the loop is :func:`optimize`.
+    """Learns one scale a tensor, batch by batch; the loop is :func:`neuroinit.optimize`.
 
     Args:
         steps: Largest number of steps.
         lr: Step size of the scales (the paper's tau).
         min_scale: Lower clamp of the scales (the paper's alpha).
-        update: How a gradient moves the scales.
         include: Shell patterns of the parameter names that get a scale.
         exclude: Shell patterns of those that don't.
         reinit_zeros: Standard deviation of a normal start for all-zero tensors, which otherwise
@@ -53,7 +55,6 @@ class Method(abc.ABC):
     steps: int = 100
     lr: float = 0.05
     min_scale: float = 0.01
-    update: Update = field(default_factory=TwoMomentAdam)
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     reinit_zeros: float | None = None
@@ -63,11 +64,6 @@ class Method(abc.ABC):
         check_count("steps", self.steps, 1)
         check_number("lr", self.lr, 0.0)
         check_number("min_scale", self.min_scale, 0.0, 1.0, closed=True)
-        if not isinstance(self.update, Update):
-            raise TypeError(
-                "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
-                f"Found `update = {self.update!r}`."
-            )
         check_patterns("include", self.include)
         check_patterns("exclude", self.exclude)
         check_number("tolerance", self.tolerance, 0.0, 1.0, closed=True)
@@ -75,14 +71,27 @@ class Method(abc.ABC):
             check_number("reinit_zeros", self.reinit_zeros, 0.0)
 
     @abc.abstractmethod
+    def start(self, names: list[str]) -> tuple[Tensor, State]:
+        """The scales before the first step, and what the method remembers."""
+
+    @abc.abstractmethod
     def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
         """The pieces of a batch that a step computes."""
 
     @abc.abstractmethod
-    def step(self, problem: Problem, batch: Any, engine: str, microbatch: int | None) -> Step:
-        """The gradient of one step at the scales that are placed in the problem."""
+    def step(
+        self,
+        problem: Problem,
+        batch: Any,
+        plan: Plan,
+        engine: str,
+        scales: Tensor,
+        state: State,
+        progress: float,
+    ) -> Step:
+        """One step from the given scales; ``progress`` is the share of the steps that is done."""
 
-    def fits(self, size: int) -> bool:
+    def fits(self, problem: Problem, size: int) -> bool:
         """Whether a batch of this many samples is large enough."""
         return True
 
@@ -98,10 +107,6 @@ class Method(abc.ABC):
         """The lower clamp of every scale."""
         return torch.full((len(names),), self.min_scale, dtype=torch.float64, device="cpu")
 
-    def rate(self, step: int, found: Step) -> float:
-        """The step size at a step."""
-        return self.lr
-
     def settings(self) -> dict[str, Any]:
         """All fields as plain values, for people and for JSON."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -109,8 +114,11 @@ class Method(abc.ABC):
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return repr(value)
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
-    return getattr(value, "__name__", value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"name": type(value).__name__, **fields}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return getattr(value, "__name__", repr(value))

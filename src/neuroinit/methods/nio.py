@@ -1,4 +1,4 @@
-"""NIO: maximize GradCosine and gradient norm under a bound on the largest norm.
+"""NIO: raise GradCosine under a bound on the gradient norm, by one scale a tensor.
 
 Yang et al., *Towards Theoretically Inspired Neural Initialization Optimization*, NeurIPS 2022.
 """
@@ -6,68 +6,67 @@ Yang et al., *Towards Theoretically Inspired Neural Initialization Optimization*
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neuroinit.checks import check_callable, check_choice, check_count, check_number
-from neuroinit.diagnose import check_split, make_plan
-from neuroinit.gradients import derivative
-from neuroinit.measures import Moments
+from neuroinit.errors import NonFiniteError
+from neuroinit.gradients import Derivative, derivative
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.presets import PRESETS
-from neuroinit.problem import Problem, Selection
-from neuroinit.scales import Plain, TwoMomentAdam
-from neuroinit.split import Plan
+from neuroinit.methods.rules import (
+    BoundedAscent,
+    HeldNorm,
+    Rule,
+    cosine_and_norm,
+    distinct_cosine_and_sum,
+    largest_norm,
+    mean_norm,
+)
+from neuroinit.plan import Plan, check_split, make_plan
+from neuroinit.problem import LooksAt, Problem, Selection
+from neuroinit.scales import Plain, State, TwoMomentAdam
 
 # gamma="auto" is this multiple of the loss at zero output; see docs/defaults.md.
-GAMMA_PER_LOSS = 1.0
-
-Measure = Callable[[Moments], Tensor]
-
-
-def cosine_and_norm(moments: Moments, gamma: float) -> Tensor:
-    """``GC + GN``, the objective of Eq. 9."""
-    return moments.cosine + moments.norm
+GAMMA_PER_LOSS = 0.75
+RETREATS = 12  # how often a start that is not finite is shrunk before giving up
 
 
-def distinct_cosine_and_sum(moments: Moments, gamma: float) -> Tensor:
-    """Cosine of the pairs ``i != j`` plus the *sum* of the norms: the authors' released code."""
-    return moments.distinct_cosine + moments.norms.sum()
+def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:
+    """Tensors of two or more dimensions: no biases, no gains.
+
+    The gradient of the last bias never vanishes; with it in the norm, a network can be shrunk to
+    nothing while its norm looks right.
+    """
+    return tensor.dim() >= 2
 
 
-def largest_norm(moments: Moments) -> Tensor:
-    """What the paper bounds (Alg. 3, line 5)."""
-    return moments.norms.max()
-
-
-def mean_norm(moments: Moments) -> Tensor:
-    """What the authors' released code bounds."""
-    return moments.norm
+def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
+    """Weights and biases of Conv2d, Linear and LayerNorm, as in the authors' released code."""
+    return isinstance(module, (nn.Conv2d, nn.Linear, nn.LayerNorm)) and key in ("weight", "bias")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NIO(Method):
-    """Neural Initialization Optimization (Alg. 3), with our defaults.
+    """Neural Initialization Optimization, with our defaults.
 
-    Maximizes ``objective`` by one scale a tensor; while ``bounded`` exceeds ``gamma``, descends
-    the mean gradient norm instead. :meth:`paper` and :meth:`reference` are the paper to the letter
-    and the authors' released code.
+    The gradient norm is brought to ``gamma`` and held there while GradCosine is raised, see
+    :class:`~neuroinit.methods.rules.HeldNorm`. :meth:`paper` and :meth:`reference` are the paper to
+    the letter and the authors' released code.
 
     Args:
-        gamma: Upper bound of the gradient norm; ``"auto"`` takes it from the loss of a network
-            that says nothing.
+        gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network that says
+            nothing.
         sub_batches: Number of sub-batches ``D``, or ``"samples"``.
         overlap: Overlap ratio ``r``.
         split: How a batch is cut: ``"cover"``, ``"paper"`` (Eq. 8) or ``"reference"``.
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
-        objective: ``objective(moments, gamma)``, what is maximized.
-        bounded: ``bounded(moments)``, what ``gamma`` bounds.
-        gram: ``objective`` reads ``moments.gram``.
-        gradients_of: Module types whose gradients are looked at; ``None`` for all parameters.
+        rule: What a step descends, and how it moves the scales.
+        gradients_of: ``gradients_of(module, key, tensor)``: which parameters' gradients are looked
+            at; ``None`` for all.
         min_bias_scale: Lower clamp for names with ``bias``; ``None`` for ``min_scale``.
 
     Example:
@@ -75,15 +74,15 @@ class NIO(Method):
         8
     """
 
+    steps: int = 40
+    lr: float = 0.3
     gamma: float | str = "auto"
     sub_batches: int | str = 8
     overlap: float = 0.0
     split: str = "cover"
     batch_stats: str = "sub-batch"
-    objective: Callable[[Moments, float], Tensor] = cosine_and_norm
-    bounded: Measure = largest_norm
-    gram: bool = False
-    gradients_of: tuple[type[nn.Module], ...] | None = None
+    rule: Rule = field(default_factory=HeldNorm)
+    gradients_of: LooksAt | None = matrices
     min_bias_scale: float | None = None
 
     def __post_init__(self) -> None:
@@ -95,14 +94,13 @@ class NIO(Method):
         check_split(self.sub_batches, self.overlap, self.split, self.batch_stats)
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
-        types = self.gradients_of or ()
-        if not isinstance(types, tuple) or not all(isinstance(t, type) for t in types):
+        if not isinstance(self.rule, Rule):
             raise TypeError(
-                "Parameter `gradients_of` should be a tuple of module types or None. "
-                f"Found `gradients_of = {types!r}`."
+                "Parameter `rule` should be a rule such as `HeldNorm()` or `BoundedAscent()`. "
+                f"Found `rule = {self.rule!r}`."
             )
-        check_callable("objective", self.objective)
-        check_callable("bounded", self.bounded)
+        if self.gradients_of is not None:
+            check_callable("gradients_of", self.gradients_of)
         if self.min_bias_scale is not None:
             check_number("min_bias_scale", self.min_bias_scale, 0.0, 1.0, closed=True)
 
@@ -111,7 +109,7 @@ class NIO(Method):
         """The paper to the letter: Alg. 3, Eq. 8, plain steps.
 
         Args:
-            preset: One of the paper's settings (Appendix B), by name: see :data:`PRESETS`.
+            preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``.
             **changes: Fields that differ from it.
 
         Example:
@@ -125,7 +123,7 @@ class NIO(Method):
         """The authors' released code, with the settings of its ResNet-50 run.
 
         Args:
-            preset: One of the paper's settings (Appendix B), by name: see :data:`PRESETS`.
+            preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``.
             **changes: Fields that differ from it.
 
         Example:
@@ -146,9 +144,10 @@ class NIO(Method):
             )
         return dataclasses.replace(self, gamma=GAMMA_PER_LOSS * loss)
 
-    def fits(self, size: int) -> bool:
-        """A batch needs a sample for every sub-batch."""
-        return self.sub_batches == "samples" or size >= int(self.sub_batches)
+    def start(self, names: list[str]) -> tuple[Tensor, State]:
+        """The rule's start."""
+        scales = self.rule.start(names, self.lowest(names))
+        return scales, self.rule.init(scales)
 
     def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
         """The sub-batches, or what they are made of."""
@@ -156,27 +155,69 @@ class NIO(Method):
             problem, batch, self.sub_batches, self.overlap, self.split, self.batch_stats, microbatch
         )
 
-    def step(self, problem: Problem, batch: Any, engine: str, microbatch: int | None) -> Step:
-        """One pass of Alg. 3's loop: the ascent of the objective, or the descent of the norm."""
+    def fits(self, problem: Problem, size: int) -> bool:
+        """A batch needs a sample for every sub-batch, and BatchNorm two."""
+        least = 1 if self.sub_batches == "samples" else int(self.sub_batches)
+        return size >= least * (2 if problem.batch_norms else 1)
+
+    def step(
+        self,
+        problem: Problem,
+        batch: Any,
+        plan: Plan,
+        engine: str,
+        scales: Tensor,
+        state: State,
+        progress: float,
+    ) -> Step:
+        """One pass of Alg. 3's loop."""
         gamma = float(self.gamma)
-
-        def descended(moments: Moments) -> Tensor:
-            if self.bounded(moments) > gamma:
-                return moments.norm
-            return -self.objective(moments, gamma)
-
-        plan = self.plan(problem, batch, microbatch)
-        found = derivative(problem, batch, plan, descended, engine, self.gram)
-        norms = found.moments.norms
-        return Step(
-            gradient=found.gradient,
-            constrained=bool(self.bounded(found.moments) > gamma),
-            loss=found.loss,
-            cosine=float(found.moments.cosine),
-            norm=float(norms.mean()),
-            norm_max=float(norms.max()),
-            norm_min=float(norms.min()),
+        scales, found = self._derivative(problem, batch, plan, engine, scales, state, progress)
+        moments = found.moments
+        moved, state = self.rule.move(
+            scales, found.gradient, moments, gamma, self.lr, state, progress
         )
+        return Step(
+            scales=moved,
+            state=state,
+            constrained=self.rule.constrained(moments, gamma),
+            loss=found.loss,
+            cosine=float(moments.cosine),
+            norm=float(moments.norms.mean()),
+            norm_max=float(moments.norms.max()),
+            norm_min=float(moments.norms.min()),
+        )
+
+    def _derivative(
+        self,
+        problem: Problem,
+        batch: Any,
+        plan: Plan,
+        engine: str,
+        scales: Tensor,
+        state: State,
+        progress: float,
+    ) -> tuple[Tensor, Derivative]:
+        """The derivative, from smaller scales if the rule can retreat from what is not finite."""
+        gamma, failure, lowest = float(self.gamma), None, self.lowest(problem.scaled)
+        for _ in range(RETREATS):
+            problem.place(scales)
+            try:
+                return scales, derivative(
+                    problem,
+                    batch,
+                    plan,
+                    lambda moments: self.rule.descended(moments, gamma, state, progress),
+                    engine,
+                    self.rule.gram,
+                )
+            except NonFiniteError as error:
+                failure = failure or error
+                smaller = self.rule.retreat(scales, self.lr, state)
+                if smaller is None:
+                    break
+                scales = torch.maximum(smaller, lowest)
+        raise failure or NonFiniteError("Nothing was computed.")
 
     def selection(self) -> Selection:
         """Which parameters get a scale, and whose gradients are looked at."""
@@ -192,21 +233,18 @@ class NIO(Method):
 
 
 _PAPER: dict[str, Any] = {
-    "update": Plain(),
-    "objective": cosine_and_norm,
-    "bounded": largest_norm,
+    "rule": BoundedAscent(cosine_and_norm, largest_norm, Plain()),
     "split": "paper",
+    "gradients_of": None,
     "tolerance": 0.0,
     **PRESETS["cifar10-resnet110"],
 }
 
 _REFERENCE: dict[str, Any] = {
-    "update": TwoMomentAdam(),
-    "objective": distinct_cosine_and_sum,
-    "bounded": mean_norm,
+    "rule": BoundedAscent(distinct_cosine_and_sum, mean_norm, TwoMomentAdam()),
     "split": "reference",
     "batch_stats": "batch",
-    "gradients_of": (nn.Conv2d, nn.Linear, nn.LayerNorm),
+    "gradients_of": released_layers,
     "include": ("*weight*", "*bias*"),
     "min_bias_scale": 0.0,
     "tolerance": 0.0,

@@ -1,0 +1,249 @@
+"""How NIO moves the scales: the paper's bounded ascent, and ours, which holds the norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from neuroinit.checks import check_callable, check_number
+from neuroinit.measures import Moments
+from neuroinit.scales import State, TwoMomentAdam, Update
+
+Measure = Callable[[Moments], Tensor]
+
+
+def cosine(moments: Moments) -> Tensor:
+    """``GC``, GradCosine."""
+    return moments.cosine
+
+
+def cosine_and_norm(moments: Moments) -> Tensor:
+    """``GC + GN``, the objective of Eq. 9."""
+    return moments.cosine + moments.norm
+
+
+def distinct_cosine_and_sum(moments: Moments) -> Tensor:
+    """Cosine of the pairs ``i != j`` plus the *sum* of the norms: the authors' released code."""
+    return moments.distinct_cosine + moments.norms.sum()
+
+
+def largest_norm(moments: Moments) -> Tensor:
+    """What the paper bounds (Alg. 3, line 5)."""
+    return moments.norms.max()
+
+
+def mean_norm(moments: Moments) -> Tensor:
+    """What the authors' released code bounds."""
+    return moments.norm
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """What a step descends, and how its derivative moves the scales.
+
+    ``gamma`` is the bound of the method, ``progress`` the share of the steps that is done, and the
+    state a dict of tensors.
+    """
+
+    @property
+    def gram(self) -> bool:
+        """Whether ``moments.gram`` is read."""
+        ...
+
+    def start(self, names: list[str], lowest: Tensor) -> Tensor:
+        """The scales before the first step."""
+        ...
+
+    def init(self, scales: Tensor) -> State:
+        """The state before the first step."""
+        ...
+
+    def descended(self, moments: Moments, gamma: float, state: State, progress: float) -> Tensor:
+        """The scalar whose derivative by the scales is taken."""
+        ...
+
+    def constrained(self, moments: Moments, gamma: float) -> bool:
+        """Whether the bound is exceeded."""
+        ...
+
+    def move(
+        self,
+        scales: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        gamma: float,
+        lr: float,
+        state: State,
+        progress: float,
+    ) -> tuple[Tensor, State]:
+        """The scales after the step, and the new state."""
+        ...
+
+    def retreat(self, scales: Tensor, lr: float, state: State) -> Tensor | None:
+        """Smaller scales to try where nothing is finite; ``None`` to give up."""
+        ...
+
+
+@dataclass(frozen=True)
+class BoundedAscent:
+    """Alg. 3: ascend an objective; while a bound is exceeded, descend the mean norm instead.
+
+    Args:
+        objective: What is maximized.
+        bounded: What ``gamma`` bounds.
+        update: How a gradient moves the scales.
+        gram: The objective reads ``moments.gram``.
+    """
+
+    objective: Measure = cosine_and_norm
+    bounded: Measure = largest_norm
+    update: Update = field(default_factory=TwoMomentAdam)
+    gram: bool = False
+
+    def __post_init__(self) -> None:
+        check_callable("objective", self.objective)
+        check_callable("bounded", self.bounded)
+        if not isinstance(self.update, Update):
+            raise TypeError(
+                "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
+                f"Found `update = {self.update!r}`."
+            )
+
+    def start(self, names: list[str], lowest: Tensor) -> Tensor:
+        """All ones."""
+        return torch.ones_like(lowest)
+
+    def init(self, scales: Tensor) -> State:
+        """The update's state."""
+        return self.update.init(scales)
+
+    def descended(self, moments: Moments, gamma: float, state: State, progress: float) -> Tensor:
+        """The norm above the bound, minus the objective below it."""
+        if self.constrained(moments, gamma):
+            return moments.norm
+        return -self.objective(moments)
+
+    def constrained(self, moments: Moments, gamma: float) -> bool:
+        """Whether the bound is exceeded."""
+        return bool(self.bounded(moments) > gamma)
+
+    def move(
+        self,
+        scales: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        gamma: float,
+        lr: float,
+        state: State,
+        progress: float,
+    ) -> tuple[Tensor, State]:
+        """One step of the update."""
+        return self.update.step(scales, gradient, lr, self.constrained(moments, gamma), state)
+
+    def retreat(self, scales: Tensor, lr: float, state: State) -> Tensor | None:
+        """The paper has no answer to a start that is not finite."""
+        return None
+
+
+@dataclass(frozen=True)
+class HeldNorm:
+    """Ours: bring the mean norm to ``gamma`` in balanced steps, then raise the cosine there.
+
+    All steps are in ``log w``, where ``u`` is the derivative, and none is longer than ``lr``:
+
+    - *shrink*: a start whose norm explodes is shrunk, all tensors alike, until its norm is well
+      below ``gamma``. At ``gamma`` itself the branches of a residual network are still too large.
+    - *hold*: away from ``gamma``, the tensors that matter (``|u_k|`` above a share of the largest)
+      take equal steps towards it: the norm is not to be met by the last layers alone.
+    - *ascend*: near ``gamma``, small and decaying steps up the objective.
+
+    Biases start at the clamp, because a network can meet any bound by its biases alone. What each
+    part is worth is in ``docs/defaults.md``.
+
+    Args:
+        objective: What is maximized once the norm is right.
+        shrink_above: Shrink a start whose norm is above this multiple of ``gamma``.
+        shrink_to: How far, as a multiple of ``gamma``.
+        band: The norm is right if its logarithm is within this distance of ``gamma``'s.
+        share: Which tensors matter.
+        ascent: Length of an ascent step, as a share of ``lr``; it decays to zero.
+        gram: The objective reads ``moments.gram``.
+    """
+
+    objective: Measure = cosine
+    shrink_above: float = 13.0
+    shrink_to: float = 0.1
+    band: float = 0.2
+    share: float = 0.2
+    ascent: float = 0.1
+    gram: bool = False
+
+    def __post_init__(self) -> None:
+        check_callable("objective", self.objective)
+        check_number("shrink_above", self.shrink_above, 1.0)
+        check_number("shrink_to", self.shrink_to, 0.0, 1.0)
+        check_number("band", self.band, 0.0)
+        check_number("share", self.share, 0.0, 1.0, closed=True)
+        check_number("ascent", self.ascent, 0.0, closed=True)
+
+    def start(self, names: list[str], lowest: Tensor) -> Tensor:
+        """Ones, and the clamp for biases."""
+        bias = torch.tensor([n.rpartition(".")[2].startswith("bias") for n in names], device="cpu")
+        return torch.where(bias, lowest, torch.ones_like(lowest))
+
+    def init(self, scales: Tensor) -> State:
+        """Whether the start is being shrunk: 1 or 0, and -1 before this is decided."""
+        return {"shrinking": scales.new_tensor(-1.0)}
+
+    def descended(self, moments: Moments, gamma: float, state: State, progress: float) -> Tensor:
+        """The logarithm of the norm, or minus the objective near ``gamma``."""
+        if self._shrinking(moments, gamma, state, progress) or self._off(moments, gamma):
+            return moments.norm.log()
+        return -self.objective(moments)
+
+    def constrained(self, moments: Moments, gamma: float) -> bool:
+        """Whether the norm is above its band."""
+        return bool(moments.norm.detach() > gamma * math.exp(self.band))
+
+    def move(
+        self,
+        scales: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        gamma: float,
+        lr: float,
+        state: State,
+        progress: float,
+    ) -> tuple[Tensor, State]:
+        """Shrink, hold or ascend."""
+        u, norm = gradient * scales, float(moments.norm)
+        shrinking = self._shrinking(moments, gamma, state, progress)
+        if shrinking:
+            wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
+            step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
+        elif self._off(moments, gamma):
+            matters = torch.where(u.abs() > self.share * u.abs().max(), u.sign(), 0.0)
+            length = math.log(gamma / norm) / max(float((u * matters).sum()), 1e-6)
+            step = matters * max(-lr, min(lr, length))
+        else:
+            length = self.ascent * lr * (1 - progress)
+            step = -length * u / u.abs().max().clamp_min(1e-12)
+        return scales * step.exp(), {"shrinking": scales.new_tensor(float(shrinking))}
+
+    def retreat(self, scales: Tensor, lr: float, state: State) -> Tensor | None:
+        """Shrink blindly; a network that was finite once is not touched this way."""
+        return scales * math.exp(-lr) if state["shrinking"] != 0 else None
+
+    def _off(self, moments: Moments, gamma: float) -> bool:
+        return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band
+
+    def _shrinking(self, moments: Moments, gamma: float, state: State, progress: float) -> bool:
+        """Decided at the first step; over once the norm is low, or half the steps are done."""
+        norm, before = float(moments.norm.detach()), float(state["shrinking"])
+        begun = norm > self.shrink_above * gamma if before < 0 else before > 0
+        return begun and norm > self.shrink_to * gamma and progress < 0.5

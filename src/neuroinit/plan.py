@@ -1,0 +1,123 @@
+"""The pieces of a batch that are computed, for models whose samples may see each other."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.checks import check_choice, check_count, check_overlap
+from neuroinit.problem import Problem
+from neuroinit.split import SPLITS, Interval, batch_size, sub_batches
+
+BATCH_STATS = ("sub-batch", "batch")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is computed: ``pieces`` of the batch, and ``g_d = sum_s weights[d, s] * g_s``.
+
+    With ``whole``, every piece is a slice of the losses of one forward pass of the whole batch
+    (BatchNorm then sees the whole batch); otherwise a piece is a forward pass of its own.
+    """
+
+    pieces: tuple[Interval, ...]
+    weights: Tensor
+    whole: bool = False
+
+    @property
+    def simple(self) -> bool:
+        """Whether every sub-batch is one piece of its own."""
+        return len(self.pieces) == len(self.weights) and bool(
+            torch.equal(self.weights, _identity(len(self.pieces)))
+        )
+
+
+def pieces(
+    intervals: list[Interval], independent: bool, microbatch: int | None, whole: bool
+) -> Plan:
+    """Choose the pieces: each distinct run of samples once where samples don't see each other.
+
+    Args:
+        intervals: The sub-batches.
+        independent: Whether a sample's loss does not depend on the samples beside it.
+        microbatch: Largest number of samples in a piece; only where samples are independent.
+        whole: Take slices of one forward pass of the whole batch.
+    """
+    overlapping = any(a[1] > b[0] for a, b in itertools.pairwise(intervals))
+    if whole or not independent or not (overlapping or microbatch):
+        return Plan(tuple(intervals), _identity(len(intervals)), whole)
+    edges = sorted({edge for interval in intervals for edge in interval})
+    pieces = [
+        piece
+        for start, stop in itertools.pairwise(edges)
+        if any(a <= start and stop <= b for a, b in intervals)
+        for piece in _chunks(start, stop, microbatch or stop - start)
+    ]
+    weights = [
+        [(t - s) / (b - a) if a <= s and t <= b else 0.0 for s, t in pieces] for a, b in intervals
+    ]
+    return Plan(tuple(pieces), torch.tensor(weights, dtype=torch.float64, device="cpu"))
+
+
+def _identity(count: int) -> Tensor:
+    return torch.eye(count, dtype=torch.float64, device="cpu")
+
+
+def _chunks(start: int, stop: int, length: int) -> list[Interval]:
+    return [(s, min(s + length, stop)) for s in range(start, stop, length)]
+
+
+def check_split(count: int | str, overlap: float, split: str, batch_stats: str) -> None:
+    """Raise for arguments about sub-batches that are out of range."""
+    if count != "samples":
+        check_count("sub_batches", count, 1, 'or "samples"')
+    check_overlap(overlap)
+    check_choice("split", split, tuple(SPLITS))
+    check_choice("batch_stats", batch_stats, BATCH_STATS)
+
+
+def make_plan(
+    problem: Problem,
+    batch: Any,
+    count: int | str,
+    overlap: float,
+    split: str,
+    batch_stats: str,
+    microbatch: int | None = None,
+) -> Plan:
+    """Cut a batch for a model: pieces where samples don't see each other, else whole sub-batches.
+
+    Args:
+        problem: The model and its loss.
+        batch: A prepared batch.
+        count: Number of sub-batches, or ``"samples"``.
+        overlap: Overlap ratio.
+        split: How to cut, see :data:`SPLITS`.
+        batch_stats: Which samples BatchNorm's statistics are taken of.
+        microbatch: Largest number of samples in a piece.
+    """
+    size = batch_size(batch)
+    intervals = sub_batches(size, size if count == "samples" else int(count), overlap, split)
+    norms = problem.batch_norms
+    if norms and batch_stats == "sub-batch" and any(b - a == 1 for a, b in intervals) and size > 1:
+        warnings.warn(
+            "Sub-batches of one sample have no BatchNorm statistics of their own: those of the "
+            "whole batch are used. Say so with `batch_stats='batch'`.",
+            stacklevel=3,
+        )
+        batch_stats = "batch"
+    whole = batch_stats == "batch" and bool(norms)
+    cuttable = (microbatch is not None or overlap > 0) and not whole
+    independent = cuttable and not norms and problem.independent(batch)
+    if microbatch is not None and not independent:
+        raise ValueError(
+            f"`microbatch = {microbatch}` needs samples that don't see each other, which "
+            f"{f'`{norms[0]}`' if norms else 'the gradient of a batch'} contradicts. "
+            "Leave it out, and use more sub-batches to save memory."
+        )
+    return pieces(intervals, independent, microbatch, whole)
