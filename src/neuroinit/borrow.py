@@ -112,7 +112,8 @@ def differentiate(
     if vectors is None:
         vectors = [torch.ones_like(output) for output in outputs]
     with Replaced():
-        found: tuple[Tensor | None, ...] = torch.autograd.Variable._execution_engine.run_backward(
+        engine = torch.autograd.Variable._execution_engine
+        found: tuple[Tensor | None, ...] = engine.run_backward(
             tuple(outputs),
             tuple(vectors),
             retain_graph or create_graph,
@@ -195,8 +196,7 @@ def _twice(function: Callable[..., None], *arguments: Any) -> None:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Autograd works in whatever mode the caller is; Python's, numpy's and torch's random states
-    come back as they were."""
+    """Autograd works in whatever mode the caller is; random states come back as they were."""
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy else None

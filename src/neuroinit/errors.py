@@ -33,6 +33,13 @@ _NO_DERIVATIVE = re.compile(
 )
 
 
+REENTRANT = (
+    "Reentrant checkpointing hides its parameters from `torch.autograd.grad`. Use "
+    "`checkpoint(..., use_reentrant=False)`; for a Hugging Face model "
+    "`model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={'use_reentrant': False})`."
+)
+
+
 @contextmanager
 def named_operator() -> Iterator[None]:
     """Turn torch's various complaints about double backward into one that helps."""
@@ -43,12 +50,7 @@ def named_operator() -> Iterator[None]:
         if match:
             raise RuntimeError(no_double_backward(f"`{match['name']}`")) from error
         if "use_reentrant" in str(error):
-            raise RuntimeError(
-                "Reentrant checkpointing does not go with double backward. Use "
-                "`checkpoint(..., use_reentrant=False)`; for a Hugging Face model "
-                "`model.gradient_checkpointing_enable("
-                "gradient_checkpointing_kwargs={'use_reentrant': False})`."
-            ) from error
+            raise RuntimeError(REENTRANT) from error
         if "double backward" in str(error) or "once_differentiable" in str(error):
             raise RuntimeError(no_double_backward("An operator", str(error))) from error
         raise

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from neuroinit.borrow import differentiate
 from neuroinit.errors import (
+    REENTRANT,
     NonFiniteError,
     ZeroGradientError,
     listed,
@@ -287,10 +288,7 @@ def _gradient(
         )
     theta = problem.theta(problem.differentiated if names is None else names)
     found = differentiate([loss], theta, create_graph=create_graph, retain_graph=retain_graph)
-    return tuple(
-        torch.zeros_like(t) if g is None else g
-        for g, t in zip(found, theta, strict=True)
-    )
+    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True))
 
 
 def _second_backward(
@@ -382,6 +380,8 @@ def check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:
         node = waiting.pop()
         if "autograd::Error" in node.name():
             raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
+        if node.name().startswith("CheckpointFunction"):
+            raise RuntimeError(REENTRANT)
         name = originals.get(id(getattr(node, "variable", None)))
         if name is not None:
             raise ValueError(

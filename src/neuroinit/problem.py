@@ -267,7 +267,9 @@ class Problem:
     def _whole_gradient(self, batch: Any) -> Tensor:
         theta = self.theta(self.trainable)
         found = differentiate([self.loss(batch)], theta)
-        return flatten([torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True)])
+        return flatten(
+            [torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True)]
+        )
 
     @contextmanager
     def session(self, second_order: bool = False) -> Iterator[None]:

@@ -32,13 +32,22 @@ def residual_mlp(blocks: int, width: int = 64, activation: Activation = nn.ReLU)
 
 
 def residual_cnn(blocks: int, width: int = 16, activation: Activation = nn.ReLU) -> nn.Module:
-    """A residual network of ``blocks`` pairs of 3x3 convolutions on 8x8 images."""
+    """A residual network of ``blocks`` pairs of 3x3 convolutions, flattened into a classifier."""
     body = [
         Residual(_convolution(width), activation(), _convolution(width), activation())
         for _ in range(blocks)
     ]
     stem = nn.Conv2d(1, width, 3, padding=1)
-    return nn.Sequential(stem, *body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+    return nn.Sequential(stem, *body, nn.Flatten(), nn.Linear(64 * width, 10))
+
+
+def normalized_cnn(depth: int, width: int = 16) -> nn.Module:
+    """A plain network of ``depth`` 3x3 convolutions, each with BatchNorm: it trains as it is."""
+    body = [
+        m for _ in range(depth - 1) for m in (_convolution(width), nn.BatchNorm2d(width), nn.ReLU())
+    ]
+    stem = nn.Conv2d(1, width, 3, padding=1)
+    return nn.Sequential(stem, *body, nn.Flatten(), nn.Linear(64 * width, 10))
 
 
 def plain_mlp(depth: int, width: int = 64, activation: Activation = nn.ReLU) -> nn.Module:

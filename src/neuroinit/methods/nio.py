@@ -31,7 +31,7 @@ from neuroinit.problem import LooksAt, Problem, Selection
 from neuroinit.scales import Plain, State, TwoMomentAdam
 
 # gamma="auto" is this multiple of the loss at zero output; see docs/defaults.md.
-GAMMA_PER_LOSS = 0.75
+GAMMA_PER_LOSS = 1.0
 RETREATS = 12  # how often a start that is not finite is shrunk before giving up
 
 

@@ -1,0 +1,93 @@
+"""The order of the house: who may import whom, what the core needs, and examples that run."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import neuroinit
+
+ROOT = Path(__file__).parents[1]
+SOURCE = Path(neuroinit.__file__).parent
+
+# a module imports only from lines above its own
+ORDER = [
+    {"errors", "checks", "version", "progress"},
+    {"borrow", "split", "measures", "vectors"},
+    {"scales"},
+    {"problem"},
+    {"plan"},
+    {"gradients"},
+    {"memory", "zeros", "diagnose"},
+    {"methods"},
+    {"result"},
+    {"optimize"},
+    {"plots"},
+    {"experiments"},
+    {"cli"},
+]
+MODULES = [m.name for m in pkgutil.walk_packages([str(SOURCE)], "neuroinit.")]
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("neuroinit"):
+            names = [node.module]
+            if node.module == "neuroinit":
+                names = [f"neuroinit.{alias.name}" for alias in node.names]
+            yield from (name.split(".")[1] for name in names)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.stem)
+def test_imports_point_downward(path):
+    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    level = next(i for i, rooms in enumerate(ORDER) if room in rooms)
+    below = set().union(*ORDER[:level], {room})
+    assert set(imports_of(path)) <= below
+
+
+def test_the_core_imports_torch_alone():
+    code = (
+        "import sys, torch; before = set(sys.modules); import neuroinit;"
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    extra = set(found.stdout.split()) - {"neuroinit", "torch"} - sys.stdlib_module_names
+    assert extra == set()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/one-page.md"])
+def test_examples_in_documents(page, tmp_path, monkeypatch):
+    """All python blocks of a page run, one after the other, as one script."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    exec(compile("\n".join(blocks), page, "exec"), {"__name__": "__main__"})
+
+
+def test_every_public_name_is_documented():
+    page = (ROOT / "docs/one-page.md").read_text()
+    missing = [n for n in neuroinit.__all__ if n not in page and n != "__version__"]
+    assert missing == []
+
+
+def test_missing_extras_name_the_install_line(monkeypatch):
+    from neuroinit import plots
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "neuroinit\[plots\]"'):
+        plots.figure(1)

@@ -1,0 +1,102 @@
+"""The phases of HeldNorm, on moments made by hand."""
+
+import math
+
+import pytest
+import torch
+
+from neuroinit.measures import Moments
+from neuroinit.methods.rules import BoundedAscent, HeldNorm, Rule
+
+RULE = HeldNorm()
+ONES = torch.ones(3, dtype=torch.float64)
+
+
+def moments(norm):
+    return Moments(torch.full((4,), norm, dtype=torch.float64), torch.tensor(0.5).double())
+
+
+def move(norm, gradient, state=None, progress=0.0, gamma=1.0, lr=0.3):
+    state = RULE.init(ONES) if state is None else state
+    gradient = torch.tensor(gradient, dtype=torch.float64)
+    return RULE.move(ONES, gradient, moments(norm), gamma, lr, state, progress)
+
+
+def test_both_are_rules():
+    assert isinstance(RULE, Rule)
+    assert isinstance(BoundedAscent(), Rule)
+
+
+def test_biases_start_at_the_clamp():
+    lowest = torch.full((4,), 0.01, dtype=torch.float64)
+    start = RULE.start(["a.weight", "a.bias", "lstm.bias_hh_l0", "bias_net.weight"], lowest)
+    assert start.tolist() == [1.0, 0.01, 0.01, 1.0]
+
+
+def test_an_explosion_is_shrunk_by_all_tensors_alike():
+    scales, state = move(1e6, [2.0, 1.0, -0.1])
+    torch.testing.assert_close(scales, ONES * math.exp(-0.3))
+    assert state["shrinking"] == 1
+
+
+def test_shrinking_goes_on_below_gamma_and_ends_well_below_it():
+    _, state = move(1e6, [2.0, 1.0, 1.0])
+    scales, state = move(0.5, [2.0, 1.0, 1.0], state)
+    assert (scales < 1).all()
+    assert state["shrinking"] == 1
+    scales, state = move(0.09, [2.0, 1.0, 1.0], state)
+    assert (scales > 1).all()
+    assert state["shrinking"] == 0
+    _, state = move(1e6, [2.0, 1.0, 1.0], state)
+    assert state["shrinking"] == 0  # decided once
+
+
+def test_shrinking_ends_after_half_the_steps():
+    _, state = move(1e6, [1.0, 1.0, 1.0])
+    assert move(1e6, [1.0, 1.0, 1.0], state, progress=0.5)[1]["shrinking"] == 0
+
+
+def test_the_norm_is_brought_to_gamma_by_equal_steps_of_the_tensors_that_matter():
+    scales, _ = move(2.0, [1.0, 0.5, 0.01])
+    step = math.log(2.0) / 1.5  # to first order, exactly to gamma
+    expected = torch.tensor([-min(step, 0.3), -min(step, 0.3), 0.0]).double().exp()
+    torch.testing.assert_close(scales, expected)
+
+
+def test_near_gamma_the_objective_is_ascended_in_small_decaying_steps():
+    descended = RULE.descended(moments(1.0), 1.0, RULE.init(ONES), 0.0)
+    assert descended.item() == -0.5
+    early, _ = move(1.0, [-0.2, 0.1, 0.0], progress=0.0)
+    late, _ = move(1.0, [-0.2, 0.1, 0.0], progress=0.9)
+    torch.testing.assert_close(early.log(), torch.tensor([0.03, -0.015, 0.0]).double())
+    torch.testing.assert_close(late.log(), 0.1 * early.log())
+
+
+def test_a_retreat_is_only_for_starts():
+    assert RULE.retreat(ONES, 0.3, RULE.init(ONES)) is not None
+    _, state = move(1.0, [1.0, 1.0, 1.0])
+    assert RULE.retreat(ONES, 0.3, state) is None
+    assert BoundedAscent().retreat(ONES, 0.3, {}) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"shrink_above": 1.0},
+        {"shrink_to": 0.0},
+        {"shrink_to": 1.0},
+        {"band": math.nan},
+        {"share": 1.0},
+        {"ascent": -0.1},
+    ],
+)
+def test_fields_out_of_range(fields):
+    (name,) = fields
+    with pytest.raises(ValueError, match=f"`{name}` should be a finite number"):
+        HeldNorm(**fields)
+
+
+@pytest.mark.parametrize("name", ["objective", "bounded", "update"])
+def test_fields_of_the_wrong_kind(name):
+    with pytest.raises(TypeError, match=f"`{name}` should be"):
+        BoundedAscent(**{name: "cosine"})
