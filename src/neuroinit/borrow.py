@@ -104,7 +104,7 @@ def differentiate(
     create_graph: bool = False,
     retain_graph: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """``torch.autograd.grad``, dense, with :class:`Replaced` active where checkpoints run forward again.
+    """``torch.autograd.grad``, dense, with :class:`Replaced` active where checkpoints run again.
 
     ``torch.autograd.grad`` can itself be overridden by a mode and switches modes off inside, hence
     the call of the engine below it.
