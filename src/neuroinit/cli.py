@@ -45,7 +45,8 @@ def demo(
     if json:
         print(json_module.dumps({"rows": rows, "figure": str(out)}, indent=1))
         return
-    console.print(_table(rows, f"SGD {experiment.LEARNING_RATE}, no warmup, {epochs} epochs"))
+    title = f"Digits, SGD {experiment.LEARNING_RATE}, no warmup, {epochs} epochs"
+    console.print(_table(rows, title))
     console.print(experiment.TEXT)
     console.print(f"Figure: {out}  ({time.monotonic() - begun:.0f} s)")
 
@@ -63,20 +64,21 @@ def _with_progress(console: Any, items: Any, total: int) -> list[Any]:
 
 
 def _table(rows: Sequence[dict[str, Any]], title: str) -> Any:
+    from rich.box import SIMPLE
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE)
     for i, name in enumerate(rows[0]):
-        table.add_column(name, justify="left" if i < 2 else "right")
+        table.add_column(name, justify="left" if i < 2 else "right", no_wrap=True)
     previous = None
     for row in rows:
         if previous not in (None, row["network"]):
             table.add_section()
         name = "" if previous == row["network"] else row["network"]
         previous = row["network"]
-        accuracies = "  ".join(f"{100 * a:.1f}%" for a in row["test accuracy"])
-        norm, cosine = f"{row['gradient norm']:.3g}", f"{row['GradCosine']:.2f}"
-        table.add_row(name, row["start"], norm, cosine, row["diverged"], accuracies)
+        accuracies = " ".join(f"{100 * accuracy:.0f}" for accuracy in row["test accuracy"])
+        norm = f"{row['gradient norm']:.2g}"
+        table.add_row(name, row["start"], norm, row["diverged"], f"{accuracies} %")
     return table
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuroinit.diagnose import GradientStats
@@ -55,24 +56,25 @@ def layers(before: GradientStats, after: GradientStats) -> Figure:
 
 
 def draw_layers(ax: Axes, before: GradientStats, after: GradientStats, quantity: str) -> None:
-    """One quantity of every tensor, first to last, on given axes."""
+    """One quantity of every tensor but biases, first to last, on given axes."""
     for stats, color, label in ((before, BEFORE, "before"), (after, AFTER, "after")):
-        values = [layer[quantity] for layer in stats.layers]
+        values = [layer[quantity] for layer in stats.layers if not layer.name.endswith("bias")]
         ax.plot(range(len(values)), values, color=color, label=label, linewidth=1, marker=".", ms=3)
     if quantity == "norm":
         ax.set_yscale("log")
-    ax.set_xlabel("parameter tensor, first to last", fontsize=8)
-    ax.set_title(f"gradient {quantity} of every tensor", fontsize=9)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set_xlabel("weight tensor, first to last", fontsize=8)
+    ax.set_title(f"gradient {quantity} of every weight tensor", fontsize=9)
     ax.legend(fontsize=8, frameon=False)
 
 
-def draw_curves(
-    ax: Axes,
-    curves: Sequence[Sequence[float]],
-    color: str,
-    label: str,
-    smooth: Callable[[Sequence[float]], Sequence[float]] = list,
-) -> None:
-    """Training curves of several seeds in one colour."""
+def draw_losses(ax: Axes, curves: Sequence[Sequence[float]], color: str, label: str) -> None:
+    """Training losses of several seeds in one colour; a cross where a loss is not finite."""
     for i, curve in enumerate(curves):
-        ax.plot(smooth(curve), color=color, linewidth=1, alpha=0.8, label=label if i == 0 else None)
+        finite = [value for value in curve if math.isfinite(value)]
+        ax.plot(finite, color=color, linewidth=1, alpha=0.8, label=label if i == 0 else None)
+        if len(finite) < len(curve):
+            ax.plot(len(finite) - 1, finite[-1], marker="x", color=color, ms=6)
+    ax.set_yscale("log")
+    ax.set_xlabel("step", fontsize=8)
+    ax.legend(fontsize=8, frameon=False)
