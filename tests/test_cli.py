@@ -46,6 +46,6 @@ def test_demo_rescues_both_networks(tmp_path, capsys):
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["start"] for row in rows] == ["Kaiming", "NIO"] * 2
     for row in rows:
-        (accuracy,) = row["test accuracy"]
+        (accuracy,) = row["accuracy"]
         assert accuracy < 0.3 if row["start"] == "Kaiming" else accuracy > 0.9
     assert figure.stat().st_size > 10_000

@@ -76,7 +76,7 @@ def _table(rows: Sequence[dict[str, Any]], title: str) -> Any:
             table.add_section()
         name = "" if previous == row["network"] else row["network"]
         previous = row["network"]
-        accuracies = " ".join(f"{100 * accuracy:.0f}" for accuracy in row["test accuracy"])
+        accuracies = " ".join(f"{100 * accuracy:.0f}" for accuracy in row["accuracy"])
         norm = f"{row['gradient norm']:.2g}"
         table.add_row(name, row["start"], norm, row["diverged"], f"{accuracies} %")
     return table

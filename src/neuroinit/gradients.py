@@ -396,6 +396,6 @@ def check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:
 
 def first_order_graph(problem: Problem, batch: Any, plan: Plan, piece: int) -> tuple[Tensor, ...]:
     """One piece's gradient with its graph, as the engines build it."""
-    with problem.session(second_order=True):
+    with problem.session(second_order=True), named_operator():
         (loss,) = problem.losses(batch, [plan.pieces[piece]], plan.whole)
         return _gradient(problem, loss, create_graph=True)

@@ -62,7 +62,7 @@ def draw_layers(ax: Axes, before: GradientStats, after: GradientStats, quantity:
         ax.plot(range(len(values)), values, color=color, label=label, linewidth=1, marker=".", ms=3)
     if quantity == "norm":
         ax.set_yscale("log")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("weight tensor, first to last", fontsize=8)
     ax.set_title(f"gradient {quantity} of every weight tensor", fontsize=9)
     ax.legend(fontsize=8, frameon=False)

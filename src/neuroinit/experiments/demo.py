@@ -29,9 +29,9 @@ BATCHES, BATCH_SIZE = 40, 64
 TEXT = (
     "From Kaiming's start the gradients explode through the depth and the loss is not a number "
     "after a few steps of SGD (a cross in the figure), while the same weights, each tensor "
-    "rescaled once by NIO, learn the digits. It does not show that NIO helps a network that already trains, "
-    "that a higher GradCosine is the reason (it is highest before, when all gradients explode in "
-    "one direction), or anything about accuracy on larger tasks."
+    "rescaled once by NIO, learn the digits. It does not show that NIO helps a network that "
+    "already trains, that a higher GradCosine is the reason (it is highest before, when all "
+    "gradients explode in one direction), or anything about accuracy on larger tasks."
 )
 
 
@@ -80,7 +80,7 @@ def rows(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
                     "start": start,
                     "gradient norm": statistics.median(s.norm for s in stats if s),
                     "diverged": f"{sum(r.diverged for r in runs)} of {len(runs)}",
-                    "test accuracy": [r.accuracy for r in runs],
+                    "accuracy": [r.accuracy for r in runs],
                 }
             )
     return found
