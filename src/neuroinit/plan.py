@@ -55,7 +55,6 @@ def pieces(
     pieces = [
         piece
         for start, stop in itertools.pairwise(edges)
-        if any(a <= start and stop <= b for a, b in intervals)
         for piece in _chunks(start, stop, microbatch or stop - start)
     ]
     weights = [
