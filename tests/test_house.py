@@ -19,10 +19,11 @@ SOURCE = Path(neuroinit.__file__).parent
 # a module imports only from lines above its own
 ORDER = [
     {"errors", "checks", "version", "progress"},
-    {"borrow", "split", "measures", "vectors"},
+    {"borrow", "inputs", "split", "stream", "measures", "vectors"},
     {"scales"},
     {"problem"},
     {"plan"},
+    {"collect"},
     {"gradients"},
     {"memory", "zeros", "diagnose"},
     {"methods"},

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from neuroinit import measures
 from neuroinit.borrow import isolated
+from neuroinit.collect import check_zeros
 from neuroinit.errors import NonFiniteError, listed
-from neuroinit.gradients import check_zeros, gradients
+from neuroinit.gradients import gradients
 from neuroinit.plan import Plan, check_split, make_plan
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.vectors import gram_matrix, narrow

@@ -18,29 +18,18 @@ import torch
 from torch import Tensor
 
 from neuroinit.borrow import differentiate
+from neuroinit.collect import AllGradients, Collector, MeanDirection, Objective
 from neuroinit.errors import (
     REENTRANT,
     NonFiniteError,
-    ZeroGradientError,
     listed,
     named_operator,
     no_double_backward,
 )
-from neuroinit.measures import Moments, moments
+from neuroinit.measures import Moments
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
-from neuroinit.vectors import (
-    combine,
-    dot,
-    flatten,
-    gram_matrix,
-    narrow,
-    spread,
-    unflatten,
-    wide,
-)
-
-Objective = Callable[[Moments], Tensor]
+from neuroinit.vectors import combine, dot, flatten, narrow, spread, unflatten
 
 
 @dataclass(frozen=True)
@@ -79,7 +68,7 @@ def derivative(
             once; ``"stream"`` holds one at a time.
         gram: The objective reads ``moments.gram``, for which all ``D`` gradients are held.
     """
-    collector = _AllGradients(problem) if gram else _MeanDirection(problem, len(plan.weights))
+    collector = AllGradients(problem) if gram else MeanDirection(problem, len(plan.weights))
     with problem.session(second_order=True), named_operator():
         return ENGINES[engine](problem, batch, plan, objective, collector)
 
@@ -88,7 +77,7 @@ def derivative(
 
 
 def _keep(
-    problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: _Collector
+    problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: Collector
 ) -> Derivative:
     """All graphs are kept, and one second backward goes through them."""
     losses, graphs = [], []
@@ -108,7 +97,7 @@ def _keep(
 
 
 def _stream(
-    problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: _Collector
+    problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: Collector
 ) -> Derivative:
     """A first-order pass for the moments, then one second-order graph at a time."""
     losses: list[Tensor] = []
@@ -124,7 +113,7 @@ ENGINES: dict[str, Callable[..., Derivative]] = {"keep": _keep, "stream": _strea
 
 
 def _simple_products(
-    problem: Problem, batch: Any, plan: Plan, collector: _Collector
+    problem: Problem, batch: Any, plan: Plan, collector: Collector
 ) -> Iterator[list[Tensor | None]]:
     """Every sub-batch is one piece: its gradient and its product come from the same graph."""
     for d, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
@@ -134,7 +123,7 @@ def _simple_products(
 
 
 def _rolling_products(
-    problem: Problem, batch: Any, plan: Plan, collector: _Collector
+    problem: Problem, batch: Any, plan: Plan, collector: Collector
 ) -> Iterator[list[Tensor | None]]:
     """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
     waiting: dict[int, Tensor] = {}
@@ -167,85 +156,6 @@ def _sub_batch_gradients(
             begun[d] = begun.get(d, 0) + float(plan.weights[d, s]) * gradient
         for d in [d for d in begun if last[d] == s]:
             yield d, begun.pop(d)
-
-
-# -- what is collected of the gradients ------------------------------------------------------------
-
-
-class _MeanDirection:
-    """Norms and mean unit gradient: all that an objective of norms and GradCosine needs."""
-
-    def __init__(self, problem: Problem, count: int) -> None:
-        self.problem, self.count = problem, count
-        self.norms: list[Tensor] = []
-        self.mean: Tensor = torch.zeros(())
-
-    def add(self, gradient: Tensor) -> None:
-        """Take in one more; a zero gradient has no direction and adds nothing to the mean."""
-        norm = _norm(self.problem, gradient, len(self.norms))
-        self.norms.append(norm)
-        if norm > 0:
-            self.mean = self.mean + gradient / (norm * self.count)
-
-    def close(self, objective: Objective) -> Tensor:
-        norms = narrow(torch.stack(self.norms)).requires_grad_()
-        check_zeros(norms)
-        cosine = narrow(dot(self.mean, self.mean)).requires_grad_()
-        self.moments = Moments(norms.detach(), cosine.detach())
-        value, (by_norms, by_cosine) = _differentiate(
-            objective(Moments(norms, cosine)), [norms, cosine]
-        )
-        self.by_norms, self.by_cosine = by_norms.tolist(), float(by_cosine)
-        return value
-
-    def direction(self, d: int, gradient: Tensor) -> Tensor:
-        """``v_d = Phi_c (2/D) (u - u_d <u_d, u>) / ||g_d|| + Phi_{n_d} u_d``, ``u`` the mean."""
-        norm = float(self.moments.norms[d])
-        if norm == 0:
-            return torch.zeros_like(gradient)
-        unit = gradient / norm
-        along = float(dot(unit, self.mean))
-        weight = 2 * self.by_cosine / (self.count * norm)
-        return torch.add(weight * self.mean, unit, alpha=self.by_norms[d] - weight * along)
-
-
-class _AllGradients:
-    """All gradients and their Gram matrix, for objectives of any entry of it."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.gradients: list[Tensor] = []
-
-    def add(self, gradient: Tensor) -> None:
-        """Take in one more."""
-        _norm(self.problem, gradient, len(self.gradients))
-        self.gradients.append(gradient)
-
-    def close(self, objective: Objective) -> Tensor:
-        gram = gram_matrix(self.gradients).requires_grad_()
-        check_zeros(gram.diagonal(), tolerated=0)
-        self.moments = moments(gram.detach())
-        value, (by_gram,) = _differentiate(objective(moments(gram)), [gram])
-        self.weights = by_gram + by_gram.T
-        return value
-
-    def direction(self, d: int, gradient: Tensor) -> Tensor:
-        """``v_d = sum_j (A + A^T)_dj g_j`` with ``A = dPhi/dK``."""
-        return combine(self.weights[d], self.gradients)
-
-
-_Collector = _MeanDirection | _AllGradients
-
-
-def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    if not isinstance(value, Tensor) or value.dim() != 0:
-        raise ValueError(f"An objective should return a scalar tensor. Found `{value!r}`.")
-    found: Sequence[Tensor | None] = [None] * len(inputs)
-    if value.requires_grad:
-        found = torch.autograd.grad(value, inputs, allow_unused=True)
-    return value.detach(), [
-        torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)
-    ]
 
 
 # -- gradients as flat vectors ---------------------------------------------------------------------
@@ -323,7 +233,7 @@ def _derivative(
     problem: Problem,
     value: Tensor,
     products: Sequence[Tensor | None],
-    collector: _Collector,
+    collector: Collector,
     plan: Plan,
     losses: list[Tensor],
 ) -> Derivative:
@@ -338,34 +248,6 @@ def _derivative(
         raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
     loss = float((plan.weights @ narrow(torch.stack(losses))).mean())
     return Derivative(float(value), gradient, collector.moments, loss)
-
-
-def _norm(problem: Problem, gradient: Tensor, index: int) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=wide(gradient))
-    if not torch.isfinite(norm):
-        raise NonFiniteError(
-            f"The gradient of sub-batch {index} is not finite in "
-            f"{listed(_not_finite(problem, gradient))}. The start is too large: shrink it first, "
-            "or compute in a wider dtype with `model.double()`."
-        )
-    return norm
-
-
-def check_zeros(norms: Tensor, tolerated: int | None = None) -> None:
-    """Raise if more gradients than tolerated are exactly zero; by default, if all are."""
-    zero = [d for d, norm in enumerate(norms.tolist()) if norm == 0]
-    if len(zero) > (len(norms) - 1 if tolerated is None else tolerated):
-        raise ZeroGradientError(
-            f"The gradient of sub-batch {zero[0]} is exactly zero, so it has no direction. "
-            "The loss does not feel the parameters: look for dead activations, a saturated output "
-            "or all-zero tensors (`reinit_zeros=0.01` gives these a small start)."
-        )
-
-
-def _not_finite(problem: Problem, gradient: Tensor) -> list[str]:
-    names = problem.differentiated
-    parts = torch.split(gradient, [t.numel() for t in problem.theta(names)])
-    return [n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part).all()]
 
 
 def check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:

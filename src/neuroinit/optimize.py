@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from neuroinit.progress import Progress
 from neuroinit.result import Result, StepRecord
 from neuroinit.scales import clamped
 from neuroinit.split import batch_size
+from neuroinit.stream import END, Stream
 from neuroinit.version import __version__
 from neuroinit.zeros import blocked_by_zeros
 
@@ -160,11 +161,11 @@ class _Run:
 
     def go(self, batches: Iterable[Any], progress: bool) -> Result:
         """Step until all steps are done, nothing moves any more, or the batches end."""
-        stream, batch, stopped = _Stream(batches), None, "all steps done"
+        stream, batch, stopped = Stream(batches), None, "all steps done"
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
             for step in range(self.method.steps):
                 found = self._take(stream)
-                if found is _END:
+                if found is END:
                     stopped = f"the batches ended, {self.method.steps} steps were wanted"
                     break
                 batch = self.problem.prepare(found)
@@ -181,10 +182,10 @@ class _Run:
             )
         return self._finish(stream, batch, stopped)
 
-    def _take(self, stream: _Stream) -> Any:
+    def _take(self, stream: Stream) -> Any:
         """The next batch; a short one after the first, as loaders end with, is passed over."""
         found = stream.next()
-        first = not self.history or found is _END
+        first = not self.history or found is END
         if not first and not self.method.fits(self.problem, batch_size(found)):
             found = stream.next()
         return found
@@ -243,10 +244,10 @@ class _Run:
             self.on_step(record)
         return record
 
-    def _finish(self, stream: _Stream, last: Any, stopped: str) -> Result:
+    def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
         """Before and after, on a batch that no step has seen if there is one."""
         spare = self._take(stream)
-        held_out = spare is not _END and stream.rounds == 0
+        held_out = spare is not END and stream.rounds == 0
         batch = self.problem.prepare(spare) if held_out else last
         before = self._measure(self.problem.unit_scales, batch)
         return self._result(before, self._measure(self.scales, batch), stopped, held_out)
@@ -281,32 +282,6 @@ class _Run:
             reinitialized=self.problem.reinitialized,
             versions={"neuroinit": __version__, "torch": str(torch.__version__)},
         )
-
-
-_END = object()
-
-
-class _Stream:
-    """The batches, again and again; an iterator can only be gone through once."""
-
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self.batches, self.iterator = batches, iter(batches)
-        self.rounds, self.taken, self.ended = 0, 0, False
-
-    def next(self) -> Any:
-        """The next batch, or ``_END`` where an iterator has ended."""
-        batch = next(self.iterator, _END)
-        if batch is _END and self.taken and not isinstance(self.batches, Iterator):
-            self.iterator, self.rounds = iter(self.batches), self.rounds + 1
-            batch = next(self.iterator, _END)
-        if batch is _END and not self.taken:
-            raise ValueError(
-                "Parameter `batches` yields nothing. Pass a DataLoader, a list of batches, or a "
-                "generator that has not been used up."
-            )
-        self.taken += 1
-        self.ended = batch is _END
-        return batch
 
 
 def _check(

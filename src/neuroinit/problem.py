@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parameter import is_lazy
 
 from neuroinit.borrow import HALF, Buffers, Replaced, borrowed, differentiate, seed_all, widen
-from neuroinit.checks import check_callable
 from neuroinit.errors import listed
+from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
 from neuroinit.vectors import flatten
 
@@ -76,10 +76,11 @@ class Problem:
         selection: Selection | None = None,
     ) -> None:
         selection = selection or Selection()
-        _check_callables(model, loss_fn, compute_loss)
+        check_callables(model, loss_fn, compute_loss)
         self.model = unwrap(model)
-        self.loss_fn, self.compute_loss = loss_fn, compute_loss
-        _check_parameters(self.model)
+        self._loss_fn: LossFunction = loss_fn or F.cross_entropy
+        self.compute_loss = compute_loss
+        check_parameters(self.model)
         self.parameters = dict(self.model.named_parameters())
         self.trainable = [n for n, p in self.parameters.items() if p.requires_grad]
         if not self.trainable:
@@ -177,8 +178,8 @@ class Problem:
         elif self.compute_loss is None:
             output, target = self._forward(batch, self.seed)
             for start, stop in pieces:
-                loss = self.loss_fn(cut(output, start, stop), cut(target, start, stop))  # type: ignore[misc]
-                yield _mean(loss, stop - start)
+                parts = cut(output, start, stop), cut(target, start, stop)
+                yield mean_loss(self._loss_fn(*parts), stop - start)
         else:
             values = self._evaluate(batch, self.seed)
             if values.dim() != 1 or len(values) != batch_size(batch):
@@ -193,7 +194,9 @@ class Problem:
 
     def loss(self, batch: Any, seed: int | None = None) -> Tensor:
         """The mean loss of a batch at the scaled parameters."""
-        return _mean(self._evaluate(batch, self.seed if seed is None else seed), batch_size(batch))
+        return mean_loss(
+            self._evaluate(batch, self.seed if seed is None else seed), batch_size(batch)
+        )
 
     def zero_loss(self, batch: Any) -> float:
         """The loss of a network that says nothing: of a zero output, or of all-zero parameters."""
@@ -203,13 +206,13 @@ class Problem:
                 return float(self.loss(batch))
         with self.session(), torch.no_grad():
             output, target = self._forward(batch, self.seed)
-            loss = self.loss_fn(map_tensors(torch.zeros_like, output), target)  # type: ignore[misc]
-            return float(_mean(loss, batch_size(batch)))
+            loss = self._loss_fn(map_tensors(torch.zeros_like, output), target)
+            return float(mean_loss(loss, batch_size(batch)))
 
     def _evaluate(self, batch: Any, seed: int) -> Tensor:
         if self.compute_loss is None:
             output, target = self._forward(batch, seed)
-            return self.loss_fn(output, target)  # type: ignore[misc]
+            return self._loss_fn(output, target)
         batch = self._fresh(batch, seed)
         with Replaced():
             return self.compute_loss(self.model, batch)
@@ -229,7 +232,7 @@ class Problem:
     def prepare(self, batch: Any) -> Any:
         """The batch on the model's device, widened where the model is of half precision."""
         if self.compute_loss is None:
-            _check_pair(batch)
+            check_pair(batch)
         batch_size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
         moved = map_tensors(lambda t: t.to(self.device, non_blocking=True), batch)
@@ -285,67 +288,3 @@ def normal_like(tensor: Tensor, std: float, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device="cpu")
     return (std * drawn).to(tensor)
-
-
-def _mean(loss: Any, size: int) -> Tensor:
-    """Reduce a scalar or one loss a sample to the mean."""
-    if not isinstance(loss, Tensor):
-        raise TypeError(
-            f"The loss should be a tensor. Found a `{type(loss).__name__}`. "
-            "Return the loss itself, for example `model(**batch).loss`."
-        )
-    if loss.dim() == 0 or loss.shape == (size,):
-        return loss.mean()
-    raise ValueError(
-        f"The loss should be a scalar or one value a sample. Found shape {tuple(loss.shape)} for "
-        f"{size} samples. Reduce it, for example with `loss.flatten(1).mean(1)`."
-    )
-
-
-def _check_pair(batch: Any) -> None:
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise TypeError(
-            f"A batch of type `{type(batch).__name__}`"
-            + (f" and length {len(batch)}" if isinstance(batch, (tuple, list)) else "")
-            + " is no pair `(inputs, targets)`. Yield pairs, or pass `compute_loss`, "
-            "for example `compute_loss=lambda model, batch: model(**batch).loss`."
-        )
-
-
-def _check_callables(model: Any, loss_fn: Any, compute_loss: Any) -> None:
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError(
-            "A scripted or traced model cannot be optimized: its parameters cannot be replaced. "
-            "Optimize the module it was made from, then script it."
-        )
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"Parameter `model` should be a torch.nn.Module. Found `{type(model).__name__}`."
-        )
-    for name, value in (("loss_fn", loss_fn), ("compute_loss", compute_loss)):
-        if value is not None:
-            check_callable(name, value)
-    if loss_fn is None and compute_loss is None:
-        raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
-
-
-def _check_parameters(model: nn.Module) -> None:
-    """Parameters that cannot be scaled yet, all of them in one error."""
-    named = dict(model.named_parameters())
-    lazy = [n for n, p in named.items() if is_lazy(p)]
-    if lazy:
-        raise ValueError(
-            f"These parameters are lazy and have no shape yet: {listed(lazy)}. "
-            "Run one forward pass first, for example `model(inputs)`."
-        )
-    for kind, bad in (
-        ("complex", [n for n, p in named.items() if p.is_complex()]),
-        ("on the meta device", [n for n, p in named.items() if p.is_meta]),
-        ("not finite", [n for n, p in named.items() if not p.is_meta and not _finite(p)]),
-    ):
-        if bad:
-            raise ValueError(f"These parameters are {kind}: {listed(bad)}. Initialize them first.")
-
-
-def _finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(tensor.detach()).all())
