@@ -7,6 +7,7 @@ import torch
 
 from neuroinit.measures import Moments
 from neuroinit.methods.rules import BoundedAscent, HeldNorm, Rule
+from neuroinit.scales import Position
 
 RULE = HeldNorm()
 ONES = torch.ones(3, dtype=torch.float64)
@@ -19,7 +20,7 @@ def moments(norm):
 def move(norm, gradient, state=None, progress=0.0, gamma=1.0, lr=0.3):
     state = RULE.init(ONES) if state is None else state
     gradient = torch.tensor(gradient, dtype=torch.float64)
-    return RULE.move(ONES, gradient, moments(norm), gamma, lr, state, progress)
+    return RULE.move(Position(ONES, state, progress), gradient, moments(norm), gamma, lr)
 
 
 def test_both_are_rules():
@@ -64,7 +65,7 @@ def test_the_norm_is_brought_to_gamma_by_equal_steps_of_the_tensors_that_matter(
 
 
 def test_near_gamma_the_objective_is_ascended_in_small_decaying_steps():
-    descended = RULE.descended(moments(1.0), 1.0, RULE.init(ONES), 0.0)
+    descended = RULE.descended(Position(ONES, RULE.init(ONES)), moments(1.0), 1.0)
     assert descended.item() == -0.5
     early, _ = move(1.0, [-0.2, 0.1, 0.0], progress=0.0)
     late, _ = move(1.0, [-0.2, 0.1, 0.0], progress=0.9)
@@ -73,10 +74,10 @@ def test_near_gamma_the_objective_is_ascended_in_small_decaying_steps():
 
 
 def test_a_retreat_is_only_for_starts():
-    assert RULE.retreat(ONES, 0.3, RULE.init(ONES)) is not None
+    assert RULE.retreat(Position(ONES, RULE.init(ONES)), 0.3) is not None
     _, state = move(1.0, [1.0, 1.0, 1.0])
-    assert RULE.retreat(ONES, 0.3, state) is None
-    assert BoundedAscent().retreat(ONES, 0.3, {}) is None
+    assert RULE.retreat(Position(ONES, state), 0.3) is None
+    assert BoundedAscent().retreat(Position(ONES, {}), 0.3) is None
 
 
 @pytest.mark.parametrize(

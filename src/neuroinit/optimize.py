@@ -22,7 +22,7 @@ from neuroinit.methods.nio import NIO
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
 from neuroinit.result import Result, StepRecord
-from neuroinit.scales import clamped
+from neuroinit.scales import Position, clamped
 from neuroinit.split import batch_size
 from neuroinit.stream import END, Stream
 from neuroinit.version import __version__
@@ -222,10 +222,8 @@ class _Run:
         begun = time.perf_counter()
         self.problem.place(self.scales)
         plan = self.method.plan(self.problem, batch, self.microbatch)
-        progress = step / self.method.steps
-        found = self.method.step(
-            self.problem, batch, plan, self.engine, self.scales, self.state, progress
-        )
+        position = Position(self.scales, self.state, step / self.method.steps)
+        found = self.method.step(self.problem, batch, plan, self.engine, position)
         moved, self.state = clamped(found.scales, self.scales, self.lowest), found.state
         self.still = self.still + 1 if _still(moved, self.scales, self.method.tolerance) else 0
         self.scales = moved

@@ -13,6 +13,15 @@ from neuroinit.checks import check_number
 State = dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where a method is: the scales, what it remembers, and the share of its steps that is done."""
+
+    scales: Tensor
+    state: State
+    progress: float = 0.0
+
+
 @runtime_checkable
 class Update(Protocol):
     """A rule that moves the scales down a gradient; its state is a dict of tensors."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from neuroinit.checks import check_count, check_number, check_patterns
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem, Selection
-from neuroinit.scales import State
+from neuroinit.scales import Position, State
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,9 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def step(
-        self,
-        problem: Problem,
-        batch: Any,
-        plan: Plan,
-        engine: str,
-        scales: Tensor,
-        state: State,
-        progress: float,
+        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> Step:
-        """One step from the given scales; ``progress`` is the share of the steps that is done."""
+        """One step from the scales of the position."""
 
     def fits(self, problem: Problem, size: int) -> bool:
         """Whether a batch of this many samples is large enough."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from neuroinit.checks import check_callable, check_choice, check_count, check_number
 from neuroinit.errors import NonFiniteError
 from neuroinit.gradients import Derivative, derivative
+from neuroinit.measures import Moments
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.presets import PRESETS
 from neuroinit.methods.rules import (
@@ -28,7 +29,7 @@ from neuroinit.methods.rules import (
 )
 from neuroinit.plan import Plan, check_split, make_plan
 from neuroinit.problem import LooksAt, Problem, Selection
-from neuroinit.scales import Plain, State, TwoMomentAdam
+from neuroinit.scales import Plain, Position, State, TwoMomentAdam
 
 # gamma="auto" is this multiple of the loss at zero output; see docs/defaults.md.
 GAMMA_PER_LOSS = 1.0
@@ -161,24 +162,15 @@ class NIO(Method):
         return size >= least * (2 if problem.batch_norms else 1)
 
     def step(
-        self,
-        problem: Problem,
-        batch: Any,
-        plan: Plan,
-        engine: str,
-        scales: Tensor,
-        state: State,
-        progress: float,
+        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> Step:
         """One pass of Alg. 3's loop."""
         gamma = float(self.gamma)
-        scales, found = self._derivative(problem, batch, plan, engine, scales, state, progress)
+        position, found = self._derivative(problem, batch, plan, engine, position)
         moments = found.moments
-        moved, state = self.rule.move(
-            scales, found.gradient, moments, gamma, self.lr, state, progress
-        )
+        scales, state = self.rule.move(position, found.gradient, moments, gamma, self.lr)
         return Step(
-            scales=moved,
+            scales=scales,
             state=state,
             constrained=self.rule.constrained(moments, gamma),
             loss=found.loss,
@@ -189,35 +181,26 @@ class NIO(Method):
         )
 
     def _derivative(
-        self,
-        problem: Problem,
-        batch: Any,
-        plan: Plan,
-        engine: str,
-        scales: Tensor,
-        state: State,
-        progress: float,
-    ) -> tuple[Tensor, Derivative]:
+        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+    ) -> tuple[Position, Derivative]:
         """The derivative, from smaller scales if the rule can retreat from what is not finite."""
-        gamma, failure, lowest = float(self.gamma), None, self.lowest(problem.scaled)
+        first_failure, lowest = None, self.lowest(problem.scaled)
+
+        def descended(moments: Moments) -> Tensor:
+            return self.rule.descended(position, moments, float(self.gamma))
+
         for _ in range(RETREATS):
-            problem.place(scales)
+            problem.place(position.scales)
             try:
-                return scales, derivative(
-                    problem,
-                    batch,
-                    plan,
-                    lambda moments: self.rule.descended(moments, gamma, state, progress),
-                    engine,
-                    self.rule.gram,
-                )
-            except NonFiniteError as error:
-                failure = failure or error
-                smaller = self.rule.retreat(scales, self.lr, state)
+                found = derivative(problem, batch, plan, descended, engine, self.rule.gram)
+                return position, found
+            except NonFiniteError as failure:
+                first_failure = first_failure or failure
+                smaller = self.rule.retreat(position, self.lr)
                 if smaller is None:
                     break
-                scales = torch.maximum(smaller, lowest)
-        raise failure or NonFiniteError("Nothing was computed.")
+                position = dataclasses.replace(position, scales=torch.maximum(smaller, lowest))
+        raise first_failure or NonFiniteError("No derivative was taken.")
 
     def selection(self) -> Selection:
         """Which parameters get a scale, and whose gradients are looked at."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neuroinit.checks import check_callable, check_number
 from neuroinit.measures import Moments
-from neuroinit.scales import State, TwoMomentAdam, Update
+from neuroinit.scales import Position, State, TwoMomentAdam, Update
 
 Measure = Callable[[Moments], Tensor]
 
@@ -46,8 +46,7 @@ def mean_norm(moments: Moments) -> Tensor:
 class Rule(Protocol):
     """What a step descends, and how its derivative moves the scales.
 
-    ``gamma`` is the bound of the method, ``progress`` the share of the steps that is done, and the
-    state a dict of tensors.
+    ``gamma`` is the bound of the method, ``lr`` its step size, and the state a dict of tensors.
     """
 
     @property
@@ -63,7 +62,7 @@ class Rule(Protocol):
         """The state before the first step."""
         ...
 
-    def descended(self, moments: Moments, gamma: float, state: State, progress: float) -> Tensor:
+    def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The scalar whose derivative by the scales is taken."""
         ...
 
@@ -72,19 +71,12 @@ class Rule(Protocol):
         ...
 
     def move(
-        self,
-        scales: Tensor,
-        gradient: Tensor,
-        moments: Moments,
-        gamma: float,
-        lr: float,
-        state: State,
-        progress: float,
+        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """The scales after the step, and the new state."""
         ...
 
-    def retreat(self, scales: Tensor, lr: float, state: State) -> Tensor | None:
+    def retreat(self, position: Position, lr: float) -> Tensor | None:
         """Smaller scales to try where nothing is finite; ``None`` to give up."""
         ...
 
@@ -122,7 +114,7 @@ class BoundedAscent:
         """The update's state."""
         return self.update.init(scales)
 
-    def descended(self, moments: Moments, gamma: float, state: State, progress: float) -> Tensor:
+    def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The norm above the bound, minus the objective below it."""
         if self.constrained(moments, gamma):
             return moments.norm
@@ -133,19 +125,13 @@ class BoundedAscent:
         return bool(self.bounded(moments) > gamma)
 
     def move(
-        self,
-        scales: Tensor,
-        gradient: Tensor,
-        moments: Moments,
-        gamma: float,
-        lr: float,
-        state: State,
-        progress: float,
+        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """One step of the update."""
-        return self.update.step(scales, gradient, lr, self.constrained(moments, gamma), state)
+        constrained = self.constrained(moments, gamma)
+        return self.update.step(position.scales, gradient, lr, constrained, position.state)
 
-    def retreat(self, scales: Tensor, lr: float, state: State) -> Tensor | None:
+    def retreat(self, position: Position, lr: float) -> Tensor | None:
         """The paper has no answer to a start that is not finite."""
         return None
 
@@ -200,9 +186,9 @@ class HeldNorm:
         """Whether the start is being shrunk: 1 or 0, and -1 before this is decided."""
         return {"shrinking": scales.new_tensor(-1.0)}
 
-    def descended(self, moments: Moments, gamma: float, state: State, progress: float) -> Tensor:
+    def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The logarithm of the norm, or minus the objective near ``gamma``."""
-        if self._shrinking(moments, gamma, state, progress) or self._off(moments, gamma):
+        if self._shrinking(position, moments, gamma) or self._off(moments, gamma):
             return moments.norm.log()
         return -self.objective(moments)
 
@@ -211,18 +197,12 @@ class HeldNorm:
         return bool(moments.norm.detach() > gamma * math.exp(self.band))
 
     def move(
-        self,
-        scales: Tensor,
-        gradient: Tensor,
-        moments: Moments,
-        gamma: float,
-        lr: float,
-        state: State,
-        progress: float,
+        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """Shrink, hold or ascend."""
-        u, norm = gradient * scales, float(moments.norm)
-        shrinking = self._shrinking(moments, gamma, state, progress)
+        scales, norm = position.scales, float(moments.norm)
+        u = gradient * scales
+        shrinking = self._shrinking(position, moments, gamma)
         if shrinking:
             wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
             step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
@@ -231,19 +211,19 @@ class HeldNorm:
             length = math.log(gamma / norm) / max(float((u * matters).sum()), 1e-6)
             step = matters * max(-lr, min(lr, length))
         else:
-            length = self.ascent * lr * (1 - progress)
+            length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
         return scales * step.exp(), {"shrinking": scales.new_tensor(float(shrinking))}
 
-    def retreat(self, scales: Tensor, lr: float, state: State) -> Tensor | None:
+    def retreat(self, position: Position, lr: float) -> Tensor | None:
         """Shrink blindly; a network that was finite once is not touched this way."""
-        return scales * math.exp(-lr) if state["shrinking"] != 0 else None
+        return position.scales * math.exp(-lr) if position.state["shrinking"] != 0 else None
 
     def _off(self, moments: Moments, gamma: float) -> bool:
         return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band
 
-    def _shrinking(self, moments: Moments, gamma: float, state: State, progress: float) -> bool:
+    def _shrinking(self, position: Position, moments: Moments, gamma: float) -> bool:
         """Decided at the first step; over once the norm is low, or half the steps are done."""
-        norm, before = float(moments.norm.detach()), float(state["shrinking"])
+        norm, before = float(moments.norm.detach()), float(position.state["shrinking"])
         begun = norm > self.shrink_above * gamma if before < 0 else before > 0
-        return begun and norm > self.shrink_to * gamma and progress < 0.5
+        return begun and norm > self.shrink_to * gamma and position.progress < 0.5
