@@ -45,6 +45,7 @@ NETWORKS: dict[str, Any] = {
     "residual MLP, 60 blocks, narrow": lambda: kaiming(residual_mlp(60, 24)),
     "residual MLP, 16 blocks, tanh, x3": lambda: tripled(residual_mlp(16, 48, nn.Tanh)),
     "residual CNN, 12 blocks": lambda: kaiming(residual_cnn(12)),
+    "residual CNN, 20 blocks, biases": lambda: kaiming(residual_cnn(20), biases=True),
     "plain CNN, 16 layers, ELU": lambda: kaiming(plain_cnn(16, activation=nn.ELU)),
     "plain CNN, 10 layers, ReLU": lambda: kaiming(plain_cnn(10, 32)),
     "plain MLP, 8 layers, ReLU": lambda: kaiming(plain_mlp(8)),
@@ -66,20 +67,19 @@ PAPER = {
     "lr": 0.05,
     "sub_batches": 2,
     "overlap": 0.6,
-    "gradients_of": None,
 }
 METHODS: dict[str, dict[str, Any] | None] = {
     "as it is": None,
     "paper's form, Adam 0.05, gamma 1": {**PAPER, "gamma": 1.0},
     "paper's form, Adam 0.05, gamma 3": {**PAPER, "gamma": 3.0},
     "NIO()": {},
-    "no ascent of the cosine": {"rule": HeldNorm(ascent=0.0)},
+    "gradients of matrices only": {"gradients_of": lambda module, key, tensor: tensor.dim() > 1},
     "no shrinking of explosions": {"rule": HeldNorm(shrink_above=1e30)},
-    "biases start at 1": {"rule": AllStart()},
-    "gradients of all parameters": {"gradients_of": None},
+    "no ascent of the cosine": {"rule": HeldNorm(ascent=0.0)},
     "D=2, r=0.6": {"sub_batches": 2, "overlap": 0.6},
     "gamma 0.5 x loss": {"gamma": 0.5 * 2.302585},
     "gamma 2 x loss": {"gamma": 2.0 * 2.302585},
+    "biases start at 1": {"rule": AllStart()},
 }
 
 

@@ -68,11 +68,11 @@ def _convolution(width: int) -> nn.Module:
     return nn.Conv2d(width, width, 3, padding=1)
 
 
-def kaiming(model: nn.Module) -> nn.Module:
-    """Kaiming-normal weights and zero biases, in place."""
+def kaiming(model: nn.Module, biases: bool = False) -> nn.Module:
+    """Kaiming-normal weights and zero biases (or torch's own), in place."""
     for module in model.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-            if module.bias is not None:
+            if module.bias is not None and not biases:
                 nn.init.zeros_(module.bias)
     return model

@@ -36,15 +36,6 @@ GAMMA_PER_LOSS = 1.0
 RETREATS = 12  # how often a start that is not finite is shrunk before giving up
 
 
-def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:
-    """Tensors of two or more dimensions: no biases, no gains.
-
-    The gradient of the last bias never vanishes; with it in the norm, a network can be shrunk to
-    nothing while its norm looks right.
-    """
-    return tensor.dim() >= 2
-
-
 def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
     """Weights and biases of Conv2d, Linear and LayerNorm, as in the authors' released code."""
     return isinstance(module, (nn.Conv2d, nn.Linear, nn.LayerNorm)) and key in ("weight", "bias")
@@ -67,7 +58,7 @@ class NIO(Method):
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
         rule: What a step descends, and how it moves the scales.
         gradients_of: ``gradients_of(module, key, tensor)``: which parameters' gradients are looked
-            at; ``None`` for all.
+            at; ``None`` for all trainable ones.
         min_bias_scale: Lower clamp for names with ``bias``; ``None`` for ``min_scale``.
 
     Example:
@@ -83,7 +74,7 @@ class NIO(Method):
     split: str = "cover"
     batch_stats: str = "sub-batch"
     rule: Rule = field(default_factory=HeldNorm)
-    gradients_of: LooksAt | None = matrices
+    gradients_of: LooksAt | None = None
     min_bias_scale: float | None = None
 
     def __post_init__(self) -> None:
@@ -218,7 +209,6 @@ class NIO(Method):
 _PAPER: dict[str, Any] = {
     "rule": BoundedAscent(cosine_and_norm, largest_norm, Plain()),
     "split": "paper",
-    "gradients_of": None,
     "tolerance": 0.0,
     **PRESETS["cifar10-resnet110"],
 }
