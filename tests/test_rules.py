@@ -52,6 +52,14 @@ def test_shrinking_goes_on_below_gamma_and_ends_well_below_it():
     assert state["shrinking"] == 0  # decided once
 
 
+def test_shrinking_ends_where_the_norm_no_longer_falls():
+    """What is left is the gradient of the last bias; shrinking on would kill the network."""
+    _, state = move(1e6, [2.0, 1.0, 1.0])
+    _, state = move(0.5, [2.0, 1.0, 1.0], state)
+    assert state["shrinking"] == 1
+    assert move(0.48, [2.0, 1.0, 1.0], state)[1]["shrinking"] == 0
+
+
 def test_shrinking_ends_after_half_the_steps():
     _, state = move(1e6, [1.0, 1.0, 1.0])
     assert move(1e6, [1.0, 1.0, 1.0], state, progress=0.5)[1]["shrinking"] == 0

@@ -16,6 +16,10 @@ from neuroinit.scales import Position, State, TwoMomentAdam, Update
 
 Measure = Callable[[Moments], Tensor]
 
+# A norm below gamma that a step shrinks by less than this factor has reached its floor, the
+# gradient of the last bias, which never vanishes: shrinking on would only kill the network.
+STALLED = 0.9
+
 
 def cosine(moments: Moments) -> Tensor:
     """``GC``, GradCosine."""
@@ -143,7 +147,8 @@ class HeldNorm:
     All steps are in ``log w``, where ``u`` is the derivative, and none is longer than ``lr``:
 
     - *shrink*: a start whose norm explodes is shrunk, all tensors alike, until its norm is well
-      below ``gamma``. At ``gamma`` itself the branches of a residual network are still too large.
+      below ``gamma``, or no longer falls. At ``gamma`` itself the branches of a residual network
+      are still too large.
     - *hold*: away from ``gamma``, the tensors that matter (``|u_k|`` above a share of the largest)
       take equal steps towards it: the norm is not to be met by the last layers alone.
     - *ascend*: near ``gamma``, small and decaying steps up the objective.
@@ -163,7 +168,7 @@ class HeldNorm:
 
     objective: Measure = cosine
     shrink_above: float = 13.0
-    shrink_to: float = 0.1
+    shrink_to: float = 0.3
     band: float = 0.2
     share: float = 0.2
     ascent: float = 0.1
@@ -183,8 +188,8 @@ class HeldNorm:
         return torch.where(bias, lowest, torch.ones_like(lowest))
 
     def init(self, scales: Tensor) -> State:
-        """Whether the start is being shrunk: 1 or 0, and -1 before this is decided."""
-        return {"shrinking": scales.new_tensor(-1.0)}
+        """Whether the start is being shrunk (1, 0; -1 before that is decided); the last norm."""
+        return {"shrinking": scales.new_tensor(-1.0), "norm": scales.new_tensor(math.inf)}
 
     def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The logarithm of the norm, or minus the objective near ``gamma``."""
@@ -213,7 +218,8 @@ class HeldNorm:
         else:
             length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
-        return scales * step.exp(), {"shrinking": scales.new_tensor(float(shrinking))}
+        state = {"shrinking": scales.new_tensor(float(shrinking)), "norm": scales.new_tensor(norm)}
+        return scales * step.exp(), state
 
     def retreat(self, position: Position, lr: float) -> Tensor | None:
         """Shrink blindly; a network that was finite once is not touched this way."""
@@ -223,7 +229,9 @@ class HeldNorm:
         return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band
 
     def _shrinking(self, position: Position, moments: Moments, gamma: float) -> bool:
-        """Decided at the first step; over once the norm is low, or half the steps are done."""
+        """Decided at the first step; over once the norm is low, stalls, or after half the steps."""
         norm, before = float(moments.norm.detach()), float(position.state["shrinking"])
         begun = norm > self.shrink_above * gamma if before < 0 else before > 0
-        return begun and norm > self.shrink_to * gamma and position.progress < 0.5
+        stalled = norm < gamma and norm > STALLED * float(position.state["norm"])
+        low = norm <= self.shrink_to * gamma
+        return begun and not low and not stalled and position.progress < 0.5
