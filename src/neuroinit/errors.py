@@ -45,7 +45,7 @@ def named_operator() -> Iterator[None]:
     """Turn torch's various complaints about double backward into one that helps."""
     try:
         yield
-    except RuntimeError as error:  # NotImplementedError is one, too
+    except RuntimeError as error:  # what torch raises for a missing derivative is a subclass
         match = _NO_DERIVATIVE.search(str(error))
         if match:
             raise RuntimeError(no_double_backward(f"`{match['name']}`")) from error
