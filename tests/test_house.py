@@ -25,7 +25,7 @@ ORDER = [
     {"plan"},
     {"collect"},
     {"gradients"},
-    {"memory", "zeros", "diagnose", "products"},
+    {"memory", "zeros", "diagnose", "hessian"},
     {"methods"},
     {"result"},
     {"optimize"},

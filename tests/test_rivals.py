@@ -7,8 +7,8 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.gradients import ENGINES
+from neuroinit.hessian import by_scales, curvature_derivative
 from neuroinit.problem import Problem
-from neuroinit.products import by_scales, curvature_derivative
 from neuroinit.scales import Position, TwoMomentAdam
 from tests.utils import rivals
 from tests.utils.architectures import ZOO, case

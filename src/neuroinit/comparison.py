@@ -11,7 +11,6 @@ from typing import Any, overload
 from neuroinit.diagnose import Record
 from neuroinit.errors import needs_extra
 
-
 AS_IS = "as it is"
 
 
@@ -92,14 +91,15 @@ class Comparison(Sequence[ComparisonRecord]):
         """Print the table, with rich where it is installed."""
         head, lines = self.rows()
         try:
+            from rich import box
             from rich.console import Console
             from rich.table import Table
         except ModuleNotFoundError:
             print(self)
             return
-        table = Table(*head, title=self._title())
-        for column in table.columns[1:]:
-            column.justify = "right"
+        table = Table(title=self._title(), box=box.SIMPLE)
+        for k, label in enumerate(head):
+            table.add_column(label, justify="right" if k else "left", no_wrap=True)
         for line in lines:
             table.add_row(*line)
         Console().print(table)

@@ -12,16 +12,16 @@ from typing import Any
 from torch import Tensor
 
 from neuroinit.checks import check_choice, check_number, check_overlap
-from neuroinit.methods.base import Method, Step
-from neuroinit.plan import Plan, make_plan
-from neuroinit.problem import Problem
-from neuroinit.products import (
+from neuroinit.hessian import (
     Products,
     by_scales,
     check_length,
     gradient,
     gradient_and_product,
 )
+from neuroinit.methods.base import Method, Step
+from neuroinit.plan import Plan, make_plan
+from neuroinit.problem import Problem
 from neuroinit.scales import Position, State, TwoMomentAdam, Update
 from neuroinit.vectors import dot, unflatten, wide
 

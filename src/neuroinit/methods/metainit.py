@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.checks import check_number
+from neuroinit.hessian import by_scales, check_length, curvature_derivative
 from neuroinit.methods.base import Method, Step
 from neuroinit.plan import Plan
 from neuroinit.problem import LooksAt, Problem, Selection
-from neuroinit.products import by_scales, check_length, curvature_derivative
 from neuroinit.scales import Position, State, Update
 
 
