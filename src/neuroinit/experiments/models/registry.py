@@ -18,9 +18,9 @@ NO_BATCHNORM = "-nobn"
 
 
 def _swin(classes: int) -> nn.Module:
-    """Swin for 32x32 images: patches of 2x2, windows of 4x4, three stages of two blocks."""
+    """Swin for 32x32 images: patches and windows of 4x4, three stages of two blocks."""
     swin: nn.Module = vision.torchvision().models.SwinTransformer(
-        patch_size=[2, 2],
+        patch_size=[4, 4],
         embed_dim=48,
         depths=[2, 2, 2],
         num_heads=[2, 4, 8],
