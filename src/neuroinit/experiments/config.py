@@ -18,19 +18,19 @@ class Config:
     """Everything that decides what a run computes.
 
     Args:
-        model: A name of the registry, ``torchvision:NAME`` or ``timm:NAME``.
-        data: ``digits``, ``cifar10``, ``cifar100`` or ``folder:PATH``.
-        method: How the run starts: ``default`` (as built), ``kaiming``, ``nio`` and others, with
-            settings as in ``nio:steps=20,gamma=2.0``.
+        model: A name of the registry, `torchvision:NAME` or `timm:NAME`.
+        data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
+        method: How the run starts: `default` (as built), `kaiming`, `nio` and others, with
+            settings as in `nio:steps=20,gamma=2.0`.
         seed: Of the weights, the order of the data, the augmentation and dropout.
         epochs: Length of the run.
         batch_size: Images a step; an epoch has full batches only.
         optimizer: SGD with momentum 0.9, or AdamW, which does not decay tensors of one dimension.
         lr: Largest learning rate.
         weight_decay: Weight decay.
-        schedule: Learning rate after warmup: cosine to zero, divided by ten at ``milestones``, or
+        schedule: Learning rate after warmup: cosine to zero, divided by ten at `milestones`, or
             constant.
-        milestones: Epochs at which a ``step`` schedule divides the learning rate by ten.
+        milestones: Epochs at which a `step` schedule divides the learning rate by ten.
         warmup_epochs: Linear warmup at the start.
         clip: Largest norm of the gradient; 0 for no clipping.
         label_smoothing: Of the cross entropy.
@@ -38,7 +38,7 @@ class Config:
         train_images: Use only this many training images.
         test_images: Use only this many test images.
         image_size: Edge of the images of a folder.
-        init_batch_size: Images a step of the method; ``batch_size`` by default.
+        init_batch_size: Images a step of the method; `batch_size` by default.
         amp: Mixed precision in bfloat16: where the device has it, always, or never.
     """
 
@@ -97,7 +97,7 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     def rate(self, step: int, steps: int) -> float:
-        """Learning rate at a step, with ``steps`` an epoch.
+        """Learning rate at a step, with `steps` an epoch.
 
         Example:
             >>> Config(epochs=2, warmup_epochs=1, lr=1.0).rate(0, 4)

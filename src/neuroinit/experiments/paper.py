@@ -40,8 +40,9 @@ class Scale:
         nio: Settings of NIO that replace those of the paper.
         steps: Steps of MetaInit and GradInit; ``None`` for their papers'.
         splits: The settings (D, r) of Table 4.
-        batches: Batches of Figure 3 (b, d).
-        samples: Images of a batch in Figure 3.
+        figure3: Network of Figure 3.
+        batches: Batches of its panels (b) and (d).
+        samples: Images of each of them.
     """
 
     seeds: int
@@ -52,6 +53,7 @@ class Scale:
     nio: dict[str, Any]
     steps: dict[str, int | None]
     splits: tuple[tuple[int, float], ...]
+    figure3: str
     batches: int
     samples: int
 
@@ -105,6 +107,7 @@ SCALES: dict[str, Scale] = {
         nio={},
         steps={"metainit": None, "gradinit": None},
         splits=_SPLITS,
+        figure3="resnet-110",
         batches=100,
         samples=128,
     ),
@@ -125,7 +128,8 @@ SCALES: dict[str, Scale] = {
         nio={"steps": 40},
         steps={"metainit": 40, "gradinit": 40},
         splits=((2, 0.0), (2, 0.6), (4, 0.2)),
-        batches=20,
+        figure3="resnet-110",
+        batches=100,
         samples=16,
     ),
     "smoke": Scale(
@@ -137,6 +141,7 @@ SCALES: dict[str, Scale] = {
         nio={"steps": 2},
         steps={"metainit": 2, "gradinit": 2},
         splits=((2, 0.0), (4, 0.2)),
+        figure3="resnet-8",
         batches=2,
         samples=4,
     ),
@@ -182,9 +187,7 @@ def table3(scale: Scale, data: str | None) -> Iterator[Cell]:
     """Table 3: ResNet-50 on ImageNet, or its stand-in."""
     base = replace(scale.imagenet, data=data or scale.imagenet.data)
     rows = methods(scale, "imagenet-resnet50")
-    if base.model.startswith(
-        "resnet-"
-    ):  # there is no FixUp for torchvision's
+    if base.model.startswith("resnet-"):  # torchvision's ResNet has no FixUp
         rows["FixUp"] = {"method": "fixup", "model": f"fixup-{base.model}"}
     for row in ("Kaiming", "FixUp", "MetaInit", "GradInit", AUTHORS, OURS):
         if row in rows:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -19,41 +20,24 @@ from neuroinit.optimize import optimize
 from neuroinit.problem import LossFunction
 from neuroinit.result import Result
 
-Start = Callable[..., Result | None]
+Change = Callable[[nn.Module], Any]
 
 
-def _rule(change: Callable[[nn.Module], Any]) -> Start:
-    """A start that looks at the model alone."""
+@dataclass(frozen=True)
+class Start:
+    """A rule for the weights, and a method that learns their scales on top of it, or none."""
 
-    def start(model: nn.Module, batches: Iterable[Any], loss_fn: LossFunction) -> None:
-        change(model)
-
-    return start
-
-
-def _learned(method: Callable[..., Method], base: Callable[[nn.Module], Any] | None) -> Start:
-    """A start that learns scales from data, on top of another (the paper's: Kaiming)."""
-
-    def start(
-        model: nn.Module, batches: Iterable[Any], loss_fn: LossFunction, **settings: Any
-    ) -> Result:
-        chosen = method(**settings)
-        if base is not None:
-            base(model)
-        result = optimize(model, batches, loss_fn, chosen)
-        result.apply_(model)
-        return result
-
-    return start
+    rule: Change | None = None
+    method: Callable[..., Method] | None = None
 
 
 STARTS: dict[str, Start] = {
-    "default": _rule(lambda model: None),
-    "kaiming": _rule(kaiming),
-    "nio": _learned(NIO, kaiming),
-    "nio-paper": _learned(NIO.paper, kaiming),
-    "nio-reference": _learned(NIO.reference, kaiming),
-    "default+nio": _learned(NIO, None),
+    "default": Start(),
+    "kaiming": Start(kaiming),
+    "nio": Start(kaiming, NIO),
+    "nio-paper": Start(kaiming, NIO.paper),
+    "nio-reference": Start(kaiming, NIO.reference),
+    "default+nio": Start(None, NIO),
 }
 
 
@@ -78,6 +62,25 @@ def parse(method: str) -> tuple[str, dict[str, Any]]:
         ) from error
 
 
+def learned(method: str) -> Method | None:
+    """The method that learns scales, or ``None`` if there is nothing to learn.
+
+    Example:
+        >>> learned("nio:steps=20").steps
+        20
+    """
+    name, settings = parse(method)
+    make = STARTS[name].method
+    if make is None:
+        if settings:
+            raise ValueError(f"`{method}`: `{name}` has no settings.")
+        return None
+    try:
+        return make(**settings)
+    except TypeError as error:
+        raise ValueError(f"`{method}`: {error}") from error
+
+
 def start_(
     model: nn.Module,
     method: str,
@@ -92,10 +95,11 @@ def start_(
     Example:
         >>> start_(nn.Linear(4, 3), "kaiming", [])
     """
-    name, settings = parse(method)
-    try:
-        return STARTS[name](model, batches, loss_fn, **settings)
-    except TypeError as error:
-        if "unexpected keyword" not in str(error):
-            raise
-        raise ValueError(f"`{method}`: {error}.") from error
+    chosen, rule = learned(method), STARTS[parse(method)[0]].rule
+    if rule is not None:
+        rule(model)
+    if chosen is None:
+        return None
+    result = optimize(model, batches, loss_fn, chosen)
+    result.apply_(model)
+    return result

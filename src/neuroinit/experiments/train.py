@@ -24,7 +24,7 @@ from neuroinit.experiments import checkpoint
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import Data, load, mix
 from neuroinit.experiments.models import build
-from neuroinit.experiments.starts import parse, start_
+from neuroinit.experiments.starts import learned, start_
 from neuroinit.progress import Progress
 
 MINUTES = 5.0  # between checkpoints
@@ -43,6 +43,7 @@ class Outcome:
         init_seconds: Time of the initialization method.
         train_seconds: Time of all steps and tests.
         data_share: Share of ``train_seconds`` spent waiting for data.
+        classes: Number of classes.
     """
 
     accuracy: float
@@ -53,6 +54,12 @@ class Outcome:
     init_seconds: float
     train_seconds: float
     data_share: float
+    classes: int
+
+    @property
+    def failed(self) -> bool:
+        """Table 5's "fail": a loss that is not finite, or accuracy below twice chance."""
+        return self.diverged or self.accuracy < 2 / self.classes
 
 
 def train(
@@ -82,7 +89,7 @@ def train(
         >>> train(config, Path(tempfile.mkdtemp())).steps
         2
     """
-    parse(config.method)
+    learned(config.method)
     done = folder / "result.json"
     _check_folder(folder, config)
     if done.exists():
@@ -263,6 +270,7 @@ class Run:
             init_seconds=self.notes["init"],
             train_seconds=self.notes["train"],
             data_share=self.notes["data"] / self.notes["train"],
+            classes=self.data.classes,
         )
 
 
