@@ -48,8 +48,10 @@ def figure2(cells: Sequence[Cell], found: Found, path: Path) -> None:
         accuracies = [100 * o.accuracy for o in found[cell.group, cell.row, cell.column]]
         ax.text(1.04 * size, -place, f"{spread(accuracies, 1)} %", va="center", fontsize=9)
     ax.set_yticks([-i for i in range(len(cells))], [cell.group for cell in cells])
+    ax.tick_params(axis="y", length=0)
     ax.set_xlabel("samples of a batch, and test accuracy after training", fontsize=8)
-    ax.set_xlim(0, 1.5 * size)
+    ax.set_xlim(0, 1.4 * size)
+    ax.set_xticks([0, size // 2, size])
     ax.grid(visible=False)
     save(made, path)
 
@@ -128,8 +130,9 @@ def draw_figure3(records: dict[str, dict[str, Any]], path: Path) -> None:
                     else own[quantity]
                 )
                 ax.plot(values, color=color, label=label, linewidth=1)
-            if quantity == "norm_ratio":
+            if quantity == "norm_ratio" and ax.get_ylim()[1] > 30:
                 ax.set_yscale("log")
+            ax.locator_params(axis="x", integer=True)
             ax.set_title(panel, fontsize=9)
             ax.set_xlabel("weight tensor" if kind == "layers" else "batch", fontsize=8)
         row[0].set_ylabel(title, fontsize=9)

@@ -60,7 +60,7 @@ class Scale:
 
 _STANDARD = Augmentation(crop=4, flip=True, cutout=16)
 _PAPER = Config(data="cifar10", epochs=500, augmentation=_STANDARD)
-_SMALL = replace(_PAPER, epochs=4, train_images=5000, test_images=2000, init_batch_size=64)
+_SMALL = replace(_PAPER, epochs=4, train_images=4000, test_images=1000, init_batch_size=64)
 _SMOKE = Config(
     model="resnet-8",
     epochs=1,
@@ -125,8 +125,8 @@ SCALES: dict[str, Scale] = {
             augmentation=Augmentation(crop=4, flip=True, mixup=0.8),
             **_SWIN,
         ),
-        nio={"steps": 40},
-        steps={"metainit": 40, "gradinit": 40},
+        nio={"steps": 30},
+        steps={"metainit": 30, "gradinit": 30},
         splits=((2, 0.0), (2, 0.6), (4, 0.2)),
         figure3="resnet-110",
         batches=100,
