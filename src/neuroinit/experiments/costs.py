@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from multiprocessing import get_context
 from typing import Any
 
@@ -29,7 +30,8 @@ class Cost:
     """Cost of a method.
 
     Args:
-        seconds: Median time of one of its steps.
+        seconds: Median time of one of its steps; on a CPU, processor time of all threads, so that
+            other work of the machine does not count.
         megabytes: Peak memory that its steps took beyond model and data.
         training_seconds: Median time of a forward and backward pass of the same batch.
         steps: How many steps the method takes.
@@ -73,21 +75,36 @@ def _measure(config: Config, root: Any, repeats: int, threads: int) -> Cost:
         rule(model)
     batches = data.samples(size, config.seed)
     inputs, targets = (t.to(device()) for t in next(batches))
+    stamps: list[float] = []
+    short = replace(method, steps=repeats + 1, tolerance=0.0)  # the first step warms up
     idle = _peak()
-    # the first step warms up
-    short = replace(method, steps=repeats + 1, tolerance=0.0)
-    result = optimize(model, batches, F.cross_entropy, short, progress=False)
+    optimize(
+        model,
+        batches,
+        F.cross_entropy,
+        short,
+        progress=False,
+        on_step=lambda record: stamps.append(_now()),
+    )
     peak = _peak() - idle
-    times = []
+    training = [_now()]
     for _ in range(repeats + 1):
         model.zero_grad()
-        begun = time.perf_counter()
         F.cross_entropy(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
-        if device().type != "cpu":
-            torch.accelerator.synchronize()
-        times.append(time.perf_counter() - begun)
-    seconds = statistics.median(record.seconds for record in result.history[1:])
-    return Cost(seconds, peak / 2**20, statistics.median(times[1:]), method.steps)
+        training.append(_now())
+    return Cost(_median(stamps), peak / 2**20, _median(training[1:]), method.steps)
+
+
+def _now() -> float:
+    if device().type == "cpu":
+        return time.process_time()
+    torch.accelerator.synchronize()
+    return time.perf_counter()
+
+
+def _median(stamps: list[float]) -> float:
+    """Median time between stamps."""
+    return statistics.median(b - a for a, b in pairwise(stamps))
 
 
 def _peak() -> float:
