@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroinit.errors import needs_extra
+from neuroinit.experiments import commands
 
 
 def demo(
@@ -82,7 +83,7 @@ def _table(rows: Sequence[dict[str, Any]], title: str) -> Any:
     return table
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"demo": demo}
+COMMANDS: dict[str, Callable[..., None]] = {"demo": demo, **commands.COMMANDS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             description="Optimize the initialization of any PyTorch model before training it. "
             "`neuroinit COMMAND --help` tells more; `--debug` shows tracebacks.",
             args=[argument for argument in given if argument != "--debug"],
+            config=(tyro.conf.OmitArgPrefixes,),
         )
     except KeyboardInterrupt:
         print("neuroinit: interrupted", file=sys.stderr)
