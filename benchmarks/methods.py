@@ -20,7 +20,6 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.data import digits
 from neuroinit.experiments.networks import (
     normalized_cnn,
     plain_cnn,
@@ -28,7 +27,7 @@ from neuroinit.experiments.networks import (
     residual_cnn,
     residual_mlp,
 )
-from neuroinit.experiments.train import accuracy, train
+from neuroinit.experiments.plain import accuracy, digits, train
 from neuroinit.methods.rules import BoundedAscent
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
