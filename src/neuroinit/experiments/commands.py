@@ -56,7 +56,7 @@ def init(
     model: str,
     out: Path = Path("init.safetensors"),
     data: str = "digits",
-    method: str = "nio",
+    method: str = "default+nio",
     batch_size: int = 64,
     seed: int = 0,
     image_size: int | None = None,
@@ -73,7 +73,7 @@ def init(
         model: A name of the registry such as `resnet-110-nobn`, `torchvision:NAME`, `timm:NAME`.
         out: Where to write the checkpoint.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
-        method: `nio`, `nio:steps=20,gamma=2.0`, `nio-paper:preset='cifar10-resnet110'` and others.
+        method: `default+nio` (NIO on the model as built), `kaiming+nio:steps=20`, `kaiming`, ...
         batch_size: Images a step.
         seed: Of the weights and the data.
         image_size: Edge of the images of a folder.

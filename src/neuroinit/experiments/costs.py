@@ -20,7 +20,7 @@ from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
-from neuroinit.experiments.starts import STARTS, learned, parse
+from neuroinit.experiments.starts import learned, rule_
 from neuroinit.experiments.train import device
 from neuroinit.optimize import optimize
 
@@ -70,9 +70,7 @@ def _measure(config: Config, root: Any, repeats: int, threads: int) -> Cost:
     data = load(config.data, root, False, max(256, 4 * size), 8, config.image_size)
     torch.manual_seed(config.seed)
     model = build(config.model, data.classes).to(device())
-    rule = STARTS[parse(config.method)[0]].rule
-    if rule is not None:
-        rule(model)
+    rule_(model, config.method)
     batches = data.samples(size, config.seed)
     inputs, targets = (t.to(device()) for t in next(batches))
     stamps: list[float] = []
