@@ -22,6 +22,7 @@ from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
 from neuroinit.experiments.starts import learned, rule_
 from neuroinit.experiments.train import device
+from neuroinit.methods.base import Method
 from neuroinit.optimize import optimize
 
 
@@ -64,7 +65,7 @@ def cost(config: Config, place: Place, repeats: int = 3) -> Cost:
 def _measure(config: Config, root: Any, repeats: int, threads: int) -> Cost:
     torch.set_num_threads(threads)
     method = learned(config.method)
-    if method is None:
+    if not isinstance(method, Method):
         raise ValueError(f"`{config.method}` takes no steps whose cost could be measured.")
     size = config.init_batch_size or config.batch_size
     data = load(config.data, root, False, max(256, 4 * size), 8, config.image_size)

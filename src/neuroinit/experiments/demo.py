@@ -15,7 +15,7 @@ from torch import nn
 from neuroinit import plots
 from neuroinit.experiments.networks import kaiming, plain_cnn, residual_mlp
 from neuroinit.experiments.plain import Split, Training, digits, train
-from neuroinit.optimize import nio_
+from neuroinit.inplace import nio_
 from neuroinit.result import Result
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {

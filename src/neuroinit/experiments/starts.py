@@ -14,21 +14,38 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.experiments.networks import kaiming
-from neuroinit.methods.base import Method
+from neuroinit.methods.base import Initialization
+from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
+from neuroinit.methods.fixup import FixUp
+from neuroinit.methods.gradinit import GradInit
+from neuroinit.methods.lsuv import LSUV
+from neuroinit.methods.metainit import MetaInit
 from neuroinit.methods.nio import NIO
 from neuroinit.optimize import optimize
 from neuroinit.problem import LossFunction
 from neuroinit.result import Result
 
-RULES: dict[str, Callable[[nn.Module], Any]] = {
-    "default": lambda model: model,
-    "kaiming": kaiming,
+RULES: dict[str, Callable[[], Initialization] | None] = {
+    "default": None,
+    "kaiming": Kaiming,
+    "xavier": Xavier,
+    "orthogonal": Orthogonal,
+    "trunc-normal": TruncNormal,
+    "fixup": FixUp,
 }
-METHODS: dict[str, Callable[..., Method]] = {
+
+
+def _gradinit(preset: str | None = None, **settings: Any) -> GradInit:
+    return GradInit.preset(preset, **settings) if preset else GradInit(**settings)
+
+
+METHODS: dict[str, Callable[..., Initialization]] = {
     "nio": NIO,
     "nio-paper": NIO.paper,
     "nio-reference": NIO.reference,
+    "gradinit": _gradinit,
+    "metainit": MetaInit,
+    "lsuv": LSUV,
 }
 
 
@@ -69,7 +86,7 @@ def _settings(start: str, text: str) -> dict[str, Any]:
         ) from error
 
 
-def learned(start: str) -> Method | None:
+def learned(start: str) -> Initialization | None:
     """The method that learns scales, or ``None`` if the start is a rule.
 
     Example:
@@ -87,7 +104,9 @@ def learned(start: str) -> Method | None:
 
 def rule_(model: nn.Module, start: str) -> None:
     """Give a model the weights of a start's rule, in place."""
-    RULES[parse(start)[0]](model)
+    rule = RULES[parse(start)[0]]
+    if rule is not None:
+        optimize(model, (), None, rule()).apply_(model)
 
 
 def start_(
