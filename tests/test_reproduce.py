@@ -131,3 +131,14 @@ def test_init_writes_a_checkpoint_that_loads(tmp_path, capsys):
     assert set(scales) <= set(dict(model.named_parameters()))
     assert cli.main(["init", *arguments[:-1], str(tmp_path / "no" / "x.safetensors")]) == 1
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_compare_from_the_command_line(capsys):
+    command = ["compare", "--model", "resnet-8-nobn", "--batches", "3", "--seeds", "1", "--json"]
+    command += ["--methods", "default", "gradinit:steps=1", "nio:steps=1", "--train-images", "128"]
+    assert cli.main([*command, "--epochs", "1"]) == 0, capsys.readouterr().err
+    found = json.loads(capsys.readouterr().out)
+    assert [record["method"] for record in found] == ["default", "gradinit:steps=1", "nio:steps=1"]
+    assert all(0 <= record["score"] <= 1 for record in found)
+    assert cli.main(["compare", "--methods", "kaiming+nio"]) == 1
+    assert "one rule or one method" in capsys.readouterr().err

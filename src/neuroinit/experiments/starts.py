@@ -102,6 +102,19 @@ def learned(start: str) -> Initialization | None:
         raise ValueError(f"`{start}`: {error}") from error
 
 
+def alone(start: str) -> Initialization | None:
+    """A rule or a method on its own, for models that have their weights already.
+
+    Example:
+        >>> alone("kaiming").mode, alone("nio").steps, alone("default")
+        ('fan_in', 40, None)
+    """
+    if "+" in start:
+        raise ValueError(f"`{start}`: name one rule or one method here.")
+    rule = RULES[parse(start)[0]]
+    return learned(start) or (rule() if rule is not None else None)
+
+
 def rule_(model: nn.Module, start: str) -> None:
     """Give a model the weights of a start's rule, in place."""
     rule = RULES[parse(start)[0]]
