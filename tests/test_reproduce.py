@@ -111,6 +111,16 @@ def test_wrong_requests(arguments, message, tmp_path):
         reproduce(place=Place(tmp_path), **arguments)
 
 
+def test_costs_need_no_training(tmp_path, capsys):
+    arguments = ["reproduce", "table5", "--scale", "smoke", "--no-training", "--out", str(tmp_path)]
+    assert cli.main(arguments) == 0, capsys.readouterr().err
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith(("| Grad", "| NIO"))]
+    assert [row[4] for row in rows] == ["2", "2", "2"]
+    assert all(float(row[1]) >= 0 and float(row[2]) > 0 for row in rows)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_train_from_the_command_line(tmp_path, capsys):
     command = ["train", "--model", "resnet-8", "--epochs", "1", "--crop", "1"]
     command += ["--train-images", "64", "--batch-size", "32"]

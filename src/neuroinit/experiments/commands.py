@@ -186,7 +186,7 @@ def reproduce(
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
         seeds: Only these seeds.
-        training: `--no-training` measures only what needs none: the costs of tables 3 and 4.
+        training: `--no-training` measures only what needs none: the costs of tables 3 to 5.
     """
     place = grid.Place(out, root, download, lambda line: print(line, file=sys.stderr, flush=True))
     for path in reproduce_(name, scale, place, data, seeds, training):

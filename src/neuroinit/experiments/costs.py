@@ -49,7 +49,7 @@ class Cost:
         return self.steps * self.seconds / self.training_seconds
 
 
-def cost(config: Config, place: Place, repeats: int = 3) -> Cost:
+def cost(config: Config, place: Place, repeats: int = 2) -> Cost:
     """Measure the method of a configuration, or read what was measured before."""
     folder = place.out / "costs"
     folder.mkdir(parents=True, exist_ok=True)
