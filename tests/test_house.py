@@ -19,8 +19,9 @@ SOURCE = Path(neuroinit.__file__).parent
 # a module imports only from lines above its own
 ORDER = [
     {"errors", "checks", "version", "progress"},
-    {"borrow", "inputs", "split", "stream", "measures", "vectors"},
-    {"scales"},
+    {"inputs", "split", "stream", "measures", "vectors"},
+    {"products"},
+    {"borrow", "scales"},
     {"problem"},
     {"plan"},
     {"collect"},
