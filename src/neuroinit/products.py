@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuroinit.vectors import dot
+from neuroinit.vectors import dot, wide
 
 
 @dataclass
@@ -101,6 +101,19 @@ class Convolution:
 Product = Linear | Convolution
 
 
+def inner(a: Tensor, b: Tensor) -> Tensor:
+    """The inner product of two activations, by one pass through memory if their layouts agree."""
+    if a.stride() != b.stride() or not _dense(a):
+        return dot(a, b)
+    flat = (a.numel(),), (1,)
+    return torch.dot(a.as_strided(*flat), b.as_strided(*flat)).to(wide(a))
+
+
+def _dense(a: Tensor) -> bool:
+    last = torch.channels_last
+    return a.is_contiguous() or (a.dim() == 4 and a.is_contiguous(memory_format=last))
+
+
 class _Forward(torch.autograd.Function):
     """The product; its backward is :class:`_Backward` the first time, and plain the second."""
 
@@ -122,7 +135,7 @@ class _Forward(torch.autograd.Function):
         gb = ctx.product.by_bias(gy) if by_b else None
         if by_x:
             gx = ctx.product.by_input(gy, x, w)
-            return gx, None, gb, dot(x, gx), None, None
+            return gx, None, gb, inner(x, gx), None, None
         return None, None, gb, dot(w, ctx.product.by_weight(gy, x, w)), None, None
 
 
@@ -158,7 +171,7 @@ class _Backward(torch.autograd.Function):
         ggy = by_mark = gx = None
         if a is not None:
             ggy = product.forward(a, w)
-            by_mark = dot(ggy, gy)
+            by_mark = inner(ggy, gy)
         if v is None and vb is not None:
             v = torch.zeros_like(w)
         if v is not None and by_gy:
