@@ -31,6 +31,7 @@ from neuroinit.problem import Problem
 from neuroinit.vectors import combine, dot, flatten, narrow, spread, unflatten
 
 
+HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap
 ZERO = torch.zeros((), dtype=torch.float64, device="cpu")
 
 
@@ -87,14 +88,7 @@ def _keep(
         for loss in problem.losses(batch, plan.pieces, plan.whole):
             graphs.append(_gradient(problem, loss, create_graph=True))
             losses.append(loss.detach())
-        flat = [flatten(graph) for graph in graphs]
-        for weights in plan.weights:
-            collector.add(combine(weights, flat))
-        value = collector.close(objective)
-        directions = [torch.zeros_like(vector) for vector in flat]
-        for d, weights in enumerate(plan.weights):
-            spread(weights, collector.direction(d, combine(weights, flat)), directions)
-        del flat
+        value, directions = _directions(plan, [flatten(g) for g in graphs], objective, collector)
         by_scale = _second_backward(problem, graphs, directions)
     return _derivative(problem, value, by_scale, collector, plan, losses)
 
@@ -104,14 +98,35 @@ def _stream(
 ) -> Derivative:
     """A first-order pass for the moments, then one second-order graph at a time."""
     losses: list[Tensor] = []
-    with problem.session():
-        for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
-            collector.add(gradient)
-    value = collector.close(objective)
-    products = _simple_products if plan.simple else _rolling_products
+    if plan.simple or len(plan.pieces) > HELD_PIECES:
+        with problem.session():
+            for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
+                collector.add(gradient)
+        value = collector.close(objective)
+        make = _simple_products if plan.simple else _rolling_products
+        products = make(problem, batch, plan, collector)
+    else:
+        with problem.session():
+            flat = list(_piece_gradients(problem, batch, plan, losses))
+        value, directions = _directions(plan, flat, objective, collector)
+        del flat
+        products = _known_products(problem, batch, plan, directions)
     with problem.session(second_order=True, marked=True):
-        by_scale = sum(products(problem, batch, plan, collector), torch.zeros(()))
+        by_scale = sum(products, torch.zeros(()))
     return _derivative(problem, value, by_scale, collector, plan, losses)
+
+
+def _directions(
+    plan: Plan, flat: list[Tensor], objective: Objective, collector: Collector
+) -> tuple[Tensor, list[Tensor]]:
+    """The objective, and the direction of every piece, from the gradients of all pieces."""
+    for weights in plan.weights:
+        collector.add(combine(weights, flat))
+    value = collector.close(objective)
+    directions = [torch.zeros_like(vector) for vector in flat]
+    for d, weights in enumerate(plan.weights):
+        spread(weights, collector.direction(d, combine(weights, flat)), directions)
+    return value, directions
 
 
 ENGINES: dict[str, Callable[..., Derivative]] = {"keep": _keep, "stream": _stream}
@@ -125,6 +140,17 @@ def _simple_products(
         graph = _gradient(problem, loss, create_graph=True)
         direction = collector.direction(d, flatten(graph))
         yield _second_backward(problem, [graph], [direction], retain_graph=plan.whole)
+
+
+def _known_products(
+    problem: Problem, batch: Any, plan: Plan, directions: list[Tensor]
+) -> Iterator[Tensor]:
+    """All directions are known."""
+    for loss, direction in zip(
+        problem.losses(batch, plan.pieces, plan.whole), directions, strict=True
+    ):
+        graph = _gradient(problem, loss, create_graph=True)
+        yield _second_backward(problem, [graph], [direction])
 
 
 def _rolling_products(
@@ -153,14 +179,25 @@ def _sub_batch_gradients(
     """``(d, g_d)`` in order, holding only the sub-batches that are begun and not complete."""
     last = [int(row.nonzero().max()) for row in plan.weights]
     begun: dict[int, Tensor] = {}
-    for s, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
-        gradient = flatten(_gradient(problem, loss, names, retain_graph=plan.whole))
-        if losses is not None:
-            losses.append(loss.detach())
+    for s, gradient in enumerate(_piece_gradients(problem, batch, plan, losses, names)):
         for d in plan.weights[:, s].nonzero().flatten().tolist():
             begun[d] = begun.get(d, 0) + float(plan.weights[d, s]) * gradient
         for d in [d for d in begun if last[d] == s]:
             yield d, begun.pop(d)
+
+
+def _piece_gradients(
+    problem: Problem,
+    batch: Any,
+    plan: Plan,
+    losses: list[Tensor] | None = None,
+    names: Sequence[str] | None = None,
+) -> Iterator[Tensor]:
+    """The gradient of every piece, by first-order passes."""
+    for loss in problem.losses(batch, plan.pieces, plan.whole):
+        yield flatten(_gradient(problem, loss, names, retain_graph=plan.whole))
+        if losses is not None:
+            losses.append(loss.detach())
 
 
 # -- gradients as flat vectors ---------------------------------------------------------------------
