@@ -21,6 +21,7 @@ ORDER = [
     {"errors", "checks", "version", "progress"},
     {"inputs", "split", "stream", "measures", "vectors"},
     {"products"},
+    {"normalize"},
     {"borrow", "scales"},
     {"problem"},
     {"plan"},

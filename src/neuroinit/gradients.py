@@ -28,8 +28,7 @@ from neuroinit.errors import (
 from neuroinit.measures import Moments
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
-from neuroinit.vectors import combine, dot, flatten, narrow, spread, unflatten
-
+from neuroinit.vectors import combine, flatten, narrow, spread, unflatten
 
 HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap
 ZERO = torch.zeros((), dtype=torch.float64, device="cpu")
