@@ -1,5 +1,12 @@
+import importlib.util
+
 import pytest
 import torch
+
+from neuroinit.experiments.vision import torchvision
+
+if importlib.util.find_spec("torchvision"):
+    torchvision()  # Lightning, transformers and timm import it, too: first, where it can be helped
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ ORDER = [
     {"methods"},
     {"result"},
     {"optimize"},
-    {"plots"},
+    {"plots", "integrations"},
     {"experiments"},
     {"cli"},
 ]

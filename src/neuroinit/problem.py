@@ -45,10 +45,12 @@ class Selection:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside ``torch.compile``, DDP and DataParallel wrappers."""
+    """The user's own module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
     while True:
-        if isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
+        inner = [model._modules.get(key) for key in ("_orig_mod", "_original_module")]
+        found = next((module for module in inner if module is not None), None)
+        if found is not None:
+            model = found
         elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             model = model.module
         else:
@@ -278,6 +280,8 @@ class Problem:
     def session(self, second_order: bool = False) -> Iterator[None]:
         """Borrow the model: scaled parameters, training mode, dropout off; then give it back."""
         with borrowed(self.model, second_order) as self._buffers:
+            if "_original_forward" in vars(self.model):  # Accelerate's wrapper turns autocast on
+                self.model.forward = self.model._original_forward  # type: ignore[assignment]
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
             yield
