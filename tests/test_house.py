@@ -18,7 +18,7 @@ SOURCE = Path(neuroinit.__file__).parent
 
 # a module imports only from lines above its own
 ORDER = [
-    {"errors", "checks", "version", "progress"},
+    {"errors", "checks", "version", "progress", "files"},
     {"borrow", "inputs", "split", "stream", "measures", "vectors"},
     {"scales"},
     {"problem"},
@@ -27,6 +27,7 @@ ORDER = [
     {"gradients"},
     {"memory", "zeros", "diagnose"},
     {"methods"},
+    {"report"},
     {"result"},
     {"optimize"},
     {"plots", "integrations"},

@@ -35,16 +35,16 @@ log = logging.getLogger(__name__)
 def model_loss(model: nn.Module, batch: Any) -> Tensor:
     """The loss that a Hugging Face model computes by itself when a batch has labels."""
     output = model(**batch)
-    loss = output.get("loss") if isinstance(output, dict) else None
+    loss: Tensor | None = output.get("loss") if isinstance(output, dict) else None
     if loss is None:
         raise TypeError(
             f"`{type(model).__name__}` returns no `loss` for a batch with {sorted(batch)}. Give "
             "the batches labels, or pass `compute_loss=lambda model, batch: ...`."
         )
-    return loss  # type: ignore[no-any-return]
+    return loss
 
 
-class InitCallback(TrainerCallback):  # type: ignore[misc]
+class InitCallback(TrainerCallback):
     """Optimizes the initialization when training begins, at step 0 only.
 
     Parameters change in place, so the trainer's optimizer stays valid; the random state and the
