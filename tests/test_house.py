@@ -26,6 +26,7 @@ ORDER = [
     {"collect"},
     {"gradients"},
     {"memory", "zeros", "diagnose"},
+    {"score"},
     {"methods"},
     {"report"},
     {"result"},

@@ -15,6 +15,8 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 
+BAD = ("error", "warning", "assert")  # kinds of console messages
+
 
 @pytest.fixture(scope="module")
 def result():
@@ -137,7 +139,7 @@ def test_in_a_browser(path, width, scheme):
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.on("console", lambda m: complaints.append(m.text) if m.type != "info" else None)
+        page.on("console", lambda m: complaints.append(m.text) if m.type in BAD else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "request",
