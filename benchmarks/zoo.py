@@ -273,9 +273,9 @@ def write_page(records: list[dict[str, Any]]) -> None:
     lines = [
         "# The zoo",
         "",
-        "Two steps of `NIO(sub_batches=2)` on families of timm and torchvision, at the smallest input",
-        "that a model accepts, on four images of noise with random labels: it shows which models can",
-        "be optimized as they are, not that it helps them. Made by `make zoo`, with",
+        "Two steps of `NIO(sub_batches=2)` on families of timm and torchvision, at the smallest",
+        "input that a model accepts, on four images of noise with random labels: it shows which",
+        "models can be optimized as they are, not that it helps them. Made by `make zoo`, with",
         f"torch {version(torch)}, timm {version(timm())} and torchvision {version(torchvision())}.",
         "",
     ]
