@@ -23,7 +23,6 @@ from rich.progress import track
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.data import digits
 from neuroinit.experiments.networks import (
     kaiming,
     normalized_cnn,
@@ -32,7 +31,7 @@ from neuroinit.experiments.networks import (
     residual_cnn,
     residual_mlp,
 )
-from neuroinit.experiments.train import train
+from neuroinit.experiments.plain import digits, train
 from neuroinit.methods.rules import BoundedAscent, HeldNorm
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

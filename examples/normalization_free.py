@@ -10,9 +10,8 @@ import copy
 import torch
 
 import neuroinit as ni
-from neuroinit.experiments.data import digits
 from neuroinit.experiments.networks import kaiming, residual_cnn
-from neuroinit.experiments.train import train
+from neuroinit.experiments.plain import digits, train
 
 
 def main() -> None:

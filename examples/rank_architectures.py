@@ -18,8 +18,7 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.experiments import networks as made
-from neuroinit.experiments.data import Split, digits
-from neuroinit.experiments.train import train
+from neuroinit.experiments.plain import Split, digits, train
 from neuroinit.files import write_text
 from neuroinit.score import METRICS
 
@@ -82,10 +81,10 @@ def page(rows: dict[str, dict[str, float]], seeds: int) -> str:
         "",
         f"{len(rows)} small networks on scikit-learn's digits: each scored at its initialization",
         f"by `ni.score` on one batch of 64, then trained for {EPOCHS} epochs (SGD {LEARNING_RATE},",
-        f"momentum {MOMENTUM}); all numbers are means over {seeds} seeds. Spearman's correlation of",
-        "a score with the test accuracy is positive if the score ranks as it is meant to (theta is",
-        f"meant to be low); its 95% interval is a bootstrap over networks ({RESAMPLES} resamples).",
-        "Made by",
+        f"momentum {MOMENTUM}); all numbers are means over {seeds} seeds. Spearman's correlation",
+        "of a score with the test accuracy is positive if the score ranks as it is meant to (theta",
+        f"is meant to be low); its 95% interval is a bootstrap over networks ({RESAMPLES}",
+        "resamples). Made by",
         "`python examples/rank_architectures.py --out docs/ranking.md`.",
         "",
         "| score | Spearman | 95% interval |",

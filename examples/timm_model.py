@@ -1,6 +1,6 @@
 """timm: after ``create_model``, before DDP and compile.
 
-    pip install "neuroinit[zoo]"
+    pip install "neuroinit[experiments]"
     python examples/timm_model.py
 
 timm's ResNets start with all-zero gains at the end of every branch, which keep the gradient from
@@ -27,7 +27,7 @@ def main() -> None:
     method = ni.NIO(steps=count - 1, sub_batches=4, reinit_zeros=0.01)
     result = ni.optimize(model, batches, method=method)
     print(result)
-    print(f"given a small start: {len(result.reinitialized)} all-zero tensors")
+    print(f"given a small start: {len(result.drawn)} all-zero tensors")
     result.apply_(model)
 
 

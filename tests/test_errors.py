@@ -74,7 +74,7 @@ def test_bad_arguments(small_model, digits_like, arguments, error, message):
 
 
 def test_an_unknown_field_lists_the_fields(small_model, digits_like):
-    with pytest.raises(TypeError, match=r"`step` is no argument of `nio_`.*: steps, lr"):
+    with pytest.raises(TypeError, match=r"`step` is no argument of `nio_`.*steps, lr"):
         ni.nio_(small_model, digits_like, step=3)
 
 

@@ -16,7 +16,17 @@ from tests.utils.architectures import case
 def test_history_has_one_record_a_step(small_model, digits_like):
     result = ni.optimize(small_model, digits_like, method=ni.NIO(steps=5))
     assert [record.step for record in result.history] == [0, 1, 2, 3, 4]
-    fields = ["step", "loss", "cosine", "norm", "norm_max", "norm_min", "constrained", "seconds"]
+    fields = [
+        "step",
+        "loss",
+        "cosine",
+        "norm",
+        "norm_max",
+        "norm_min",
+        "constrained",
+        "seconds",
+        "value",
+    ]
     assert list(dict(result.history[0])) == fields
     for record in result.history:
         assert record.norm_min <= record.norm <= record.norm_max

@@ -230,10 +230,10 @@ def test_a_blocking_zero_is_reported_and_reinit_zeros_helps():
     before = snapshot(model)
     helped = ni.nio_(model, batches, found.loss_fn, steps=3, sub_batches=2, reinit_zeros=0.01)
     assert not helped.blocked
-    assert helped.reinitialized.keys() <= helped.scales.keys()
+    assert helped.drawn.keys() <= helped.scales.keys()
     assert_unchanged(before, model, except_for=("parameters",))
     for name, parameter in model.named_parameters():
-        if name in helped.reinitialized:
+        if name in helped.drawn:
             assert 0 < parameter.std() < 0.05
 
 

@@ -213,6 +213,7 @@ def test_accelerate_loops_need_no_callback(when, precision):
     reference.load_state_dict(model.state_dict())
     torch.manual_seed(1)
     expected = ni.optimize(reference, batches(vit), method=METHOD, compute_loss=model_loss)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerator = accelerate.Accelerator(cpu=True, mixed_precision=precision)
     if when == "after":
         model = accelerator.prepare(model)

@@ -1,12 +1,32 @@
 """neuroinit: optimize the initialization of any PyTorch model before training it."""
 
+from neuroinit.compare import compare
+from neuroinit.comparison import Comparison, ComparisonRecord
 from neuroinit.diagnose import GradientStats, LayerStats, gradient_stats, gradsign
 from neuroinit.errors import GradientError, NonFiniteError, ZeroGradientError
+from neuroinit.inplace import (
+    fixup_,
+    gradinit_,
+    kaiming_,
+    lsuv_,
+    metainit_,
+    nio_,
+    orthogonal_,
+    trunc_normal_,
+    xavier_,
+)
 from neuroinit.measures import Moments
-from neuroinit.methods.base import Method
+from neuroinit.methods.base import Initialization, Method
+from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
+from neuroinit.methods.fixup import FixUp
+from neuroinit.methods.gradinit import GRADINIT_PRESETS, GradInit
+from neuroinit.methods.lsuv import LSUV
+from neuroinit.methods.metainit import MetaInit
 from neuroinit.methods.nio import NIO
 from neuroinit.methods.presets import PRESETS
-from neuroinit.optimize import nio_, optimize
+from neuroinit.methods.warmup import Warmup
+from neuroinit.optimize import optimize
+from neuroinit.random_data import random_batches
 from neuroinit.result import Result, StepRecord, load_result
 from neuroinit.score import score
 from neuroinit.version import __version__
@@ -16,25 +36,48 @@ if TYPE_CHECKING:
     from neuroinit import plots
 
 __all__ = [
+    "GRADINIT_PRESETS",
+    "LSUV",
     "NIO",
     "PRESETS",
+    "Comparison",
+    "ComparisonRecord",
+    "FixUp",
+    "GradInit",
     "GradientError",
     "GradientStats",
+    "Initialization",
+    "Kaiming",
     "LayerStats",
+    "MetaInit",
     "Method",
     "Moments",
     "NonFiniteError",
+    "Orthogonal",
     "Result",
     "StepRecord",
+    "TruncNormal",
+    "Warmup",
+    "Xavier",
     "ZeroGradientError",
     "__version__",
+    "compare",
+    "fixup_",
     "gradient_stats",
+    "gradinit_",
     "gradsign",
+    "kaiming_",
     "load_result",
+    "lsuv_",
+    "metainit_",
     "nio_",
     "optimize",
+    "orthogonal_",
     "plots",
+    "random_batches",
     "score",
+    "trunc_normal_",
+    "xavier_",
 ]
 
 

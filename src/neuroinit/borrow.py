@@ -63,7 +63,8 @@ class Replaced(TorchFunctionMode):
     checkpointed modules, which run it again.
 
     torch's fused ``_weight_norm`` has a wrong double backward (2.13, CPU, float64: it fails
-    ``torch.autograd.gradgradcheck``), and ``hardsigmoid`` has none.
+    ``torch.autograd.gradgradcheck``), and ``hardsigmoid`` has none. Sparse gradients of embeddings
+    have wrong third derivatives (2.13); dense ones are right.
     """
 
     def __torch_function__(
@@ -83,6 +84,8 @@ class Replaced(TorchFunctionMode):
             return nn.functional.relu6((args[0] if args else kwargs["input"]) + 3) / 6
         if name in _DROPOUT_ARGUMENT:
             return func(*_without_dropout(_DROPOUT_ARGUMENT[name], args, kwargs), **kwargs)
+        if name in ("embedding", "embedding_bag") and "sparse" in kwargs:
+            kwargs["sparse"] = False
         return func(*args, **kwargs)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroinit.errors import needs_extra
+from neuroinit.experiments import commands
 from neuroinit.result import load_result
 
 
@@ -52,7 +53,7 @@ def demo(
     console.print(f"Figure: {out}  ({time.monotonic() - begun:.0f} s)")
 
 
-def report(result: Path, out: Path = Path("report.html"), json: bool = False) -> None:
+def report(result: Path, /, out: Path = Path("report.html"), json: bool = False) -> None:
     """Make a page about a saved result: words, tables and charts in one file for a browser.
 
     Example: `neuroinit report result.json --out report.html`
@@ -105,7 +106,11 @@ def _table(rows: Sequence[dict[str, Any]], title: str) -> Any:
     return table
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"demo": demo, "report": report}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "report": report,
+    **commands.COMMANDS,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,8 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             description="Optimize the initialization of any PyTorch model before training it. "
             "`neuroinit COMMAND --help` tells more; `--debug` shows tracebacks; "
             "`--tyro-print-completion bash` (or zsh) prints shell completion.",
-            config=(tyro.conf.PositionalRequiredArgs,),
             args=[argument for argument in given if argument != "--debug"],
+            config=(tyro.conf.OmitArgPrefixes,),
         )
     except KeyboardInterrupt:
         print("neuroinit: interrupted", file=sys.stderr)

@@ -38,7 +38,7 @@ def check_pair(batch: Any) -> None:
         )
 
 
-def check_callables(model: Any, loss_fn: Any, compute_loss: Any) -> None:
+def check_callables(model: Any, loss_fn: Any, compute_loss: Any, needed: bool = True) -> None:
     """A module, and a way to its loss."""
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
@@ -52,7 +52,7 @@ def check_callables(model: Any, loss_fn: Any, compute_loss: Any) -> None:
     for name, value in (("loss_fn", loss_fn), ("compute_loss", compute_loss)):
         if value is not None:
             check_callable(name, value)
-    if loss_fn is None and compute_loss is None:
+    if needed and loss_fn is None and compute_loss is None:
         raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from neuroinit.diagnose import GradientStats, measure
 from neuroinit.errors import GradientError, listed
 from neuroinit.gradients import ENGINES
 from neuroinit.memory import fitting_engine
-from neuroinit.methods.base import Method
+from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
@@ -38,21 +39,21 @@ def optimize(
     model: nn.Module,
     batches: Iterable[Any],
     loss_fn: LossFunction | None = F.cross_entropy,
-    method: Method | None = None,
+    method: Initialization | None = None,
     compute_loss: ComputeLoss | None = None,
     engine: str = "auto",
     microbatch: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
 ) -> Result:
-    """Learn one scale for every parameter tensor; the model is left as it was.
+    """Find a start for a model, by default one scale a tensor; the model is left as it was.
 
     Args:
         model: Any module. Wrappers (DDP, ``torch.compile``) are looked through.
         batches: A DataLoader, a list, a generator: an element is ``(inputs, targets)``, or anything
             with ``compute_loss``. A list shorter than ``steps`` is gone through again.
         loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss a sample.
-        method: What to optimize; ``NIO()`` by default.
+        method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
         compute_loss: ``compute_loss(model, batch)``, for example
             ``lambda model, batch: model(**batch).loss``.
         engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``. All are exact.
@@ -79,65 +80,10 @@ def optimize(
         ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     method = NIO() if method is None else method
-    _check(batches, method, compute_loss, engine, microbatch)
+    _check(batches, method, loss_fn is not None and compute_loss is None, engine, microbatch)
     with isolated():
         problem = Problem(model, loss_fn, compute_loss, method.selection())
         return _Run(problem, method, engine, microbatch, on_step).go(batches, progress)
-
-
-def nio_(
-    model: nn.Module,
-    batches: Iterable[Any],
-    loss_fn: LossFunction | None = F.cross_entropy,
-    *,
-    compute_loss: ComputeLoss | None = None,
-    engine: str = "auto",
-    microbatch: int | None = None,
-    progress: bool = True,
-    on_step: OnStep | None = None,
-    **fields: Any,
-) -> Result:
-    """Optimize the initialization of a model in place, like ``torch.nn.init``.
-
-    The scaled parameters change, and nothing else; on any exception nothing does.
-
-    Args:
-        model: Any module.
-        batches: Batches as for :func:`optimize`.
-        loss_fn: ``loss_fn(output, target)``.
-        compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress`` and
-            ``on_step``.
-        **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
-
-    Returns:
-        The result, already applied.
-
-    Example:
-        >>> _ = torch.manual_seed(0)
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-        >>> batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(4)]
-        >>> len(nio_(model, batches, steps=3).history)
-        3
-    """
-    unknown = [name for name in fields if name not in NIO.__dataclass_fields__]
-    if unknown:
-        raise TypeError(
-            f"`{unknown[0]}` is no argument of `nio_` and no field of `NIO`. "
-            f"The fields are: {', '.join(NIO.__dataclass_fields__)}."
-        )
-    result = optimize(
-        model,
-        batches,
-        loss_fn,
-        NIO(**fields),
-        compute_loss,
-        engine,
-        microbatch,
-        progress,
-        on_step,
-    )
-    result.apply_(model)
-    return result
 
 
 class _Run:
@@ -146,14 +92,14 @@ class _Run:
     def __init__(
         self,
         problem: Problem,
-        method: Method,
+        method: Initialization,
         engine: str,
         microbatch: int | None,
         on_step: OnStep | None,
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
         self.engine, self.microbatch = engine, microbatch
-        self.scales, self.state = method.start(problem.scaled)
+        self.scales, self.state = method.start(problem)
         self.lowest = method.lowest(problem.scaled)
         self.history: list[StepRecord] = []
         self.blocked: list[str] = []
@@ -207,6 +153,8 @@ class _Run:
         self.problem.place(unit)
         plan = self.method.plan(self.problem, batch, self.microbatch)
         self.method = self.method.resolve(self.problem, batch)
+        if not self.method.twice:
+            return
         self.problem.place(0.1 * unit)  # the start itself may not be finite
         fitting = fitting_engine(self.problem, batch, plan)
         self.engine = fitting if self.engine == "auto" else self.engine
@@ -236,6 +184,7 @@ class _Run:
             norm_min=found.norm_min,
             constrained=found.constrained,
             seconds=time.perf_counter() - begun,
+            value=found.value,
         )
         self.history.append(record)
         if self.on_step is not None:
@@ -244,16 +193,20 @@ class _Run:
 
     def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
         """Before and after, on a batch that no step has seen if there is one."""
+        if not self.problem.has_loss:
+            return self._result(None, None, stopped, False)
         spare = self._take(stream)
         held_out = spare is not END and stream.rounds == 0
         batch = self.problem.prepare(spare) if held_out else last
-        before = self._measure(self.problem.unit_scales, batch)
+        before = self._measure(self.problem.unit_scales, batch, self.problem.original)
         return self._result(before, self._measure(self.scales, batch), stopped, held_out)
 
-    def _measure(self, scales: Tensor, batch: Any) -> GradientStats | None:
+    def _measure(
+        self, scales: Tensor, batch: Any, values: dict[str, Tensor] | None = None
+    ) -> GradientStats | None:
         """The statistics, or ``None`` where there are none: the start may not be finite."""
-        self.problem.place(scales)
-        plan = self.method.plan(self.problem, batch, self.microbatch)
+        self.problem.place(scales, values)
+        plan = self.method.measured(self.problem, batch, self.microbatch)
         held = HELD_GRADIENTS if self.engine == "stream" else None
         try:
             return measure(self.problem, batch, plan, held)
@@ -273,19 +226,17 @@ class _Run:
             before=before,
             after=after,
             settings=self.method.settings(),
-            engine=self.engine,
+            engine=self.engine if self.method.twice else "none",
             stopped=stopped,
             held_out=held_out,
             blocked=self.blocked,
-            reinitialized=self.problem.reinitialized,
+            drawn=self.problem.drawn,
             versions={"neuroinit": __version__, "torch": str(torch.__version__)},
         )
 
 
-def _check(
-    batches: Any, method: Any, compute_loss: Any, engine: str, microbatch: int | None
-) -> None:
-    if not isinstance(method, Method):
+def _check(batches: Any, method: Any, pairs: bool, engine: str, microbatch: int | None) -> None:
+    if not isinstance(method, Initialization):
         raise TypeError(
             f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
         )
@@ -293,7 +244,7 @@ def _check(
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
     pair = (
-        compute_loss is None
+        pairs
         and isinstance(batches, (tuple, list))
         and any(isinstance(item, Tensor) for item in batches)
     )
@@ -307,7 +258,9 @@ def _check(
 
 def _summary(record: StepRecord) -> str:
     bound = "above the bound" if record.constrained else "within the bound"
-    return f"cosine {record.cosine:.3f}  norm {record.norm:.3g}, {bound}"
+    seen = [("cosine", record.cosine, ".3f"), ("norm", record.norm, ".3g")]
+    parts = [f"{name} {value:{form}}" for name, value, form in seen if not math.isnan(value)]
+    return f"{'  '.join(parts)}, {bound}" if parts else ""
 
 
 def _still(moved: Tensor, scales: Tensor, tolerance: float) -> bool:

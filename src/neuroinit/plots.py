@@ -68,7 +68,8 @@ def history(result: Result | Sequence[StepRecord]) -> Figure:
         ax.plot(steps, values, color=AFTER, linewidth=1.2)
         ax.set_ylabel(label, fontsize=NORMAL)
         _shade(ax, records)
-        if min(values) > 0 and (name == "norm" or max(values) > 100 * min(values)):
+        known = [value for value in values if math.isfinite(value)]
+        if known and min(known) > 0 and (name == "norm" or max(known) > 100 * min(known)):
             ax.set_yscale("log")
         ax.sharex(axes[0])
         ax.locator_params(axis="x", integer=True)

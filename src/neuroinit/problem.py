@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neuroinit.borrow import HALF, Buffers, Replaced, borrowed, differentiate, seed_all, widen
+from neuroinit.draws import Draw, new_seed
 from neuroinit.errors import listed
 from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
@@ -22,6 +23,7 @@ from neuroinit.vectors import flatten
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
 LooksAt = Callable[[nn.Module, str, Tensor], bool]
+Place = tuple[nn.Module, str, str]
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,17 @@ class Selection:
         gradients_of: ``gradients_of(module, key, tensor)``: whether the gradient by a parameter,
             held by a module under a key, is looked at; ``None`` for all trainable parameters, as
             is a choice of none.
-        reinit_zeros: Standard deviation of a normal start for all-zero tensors; ``None`` leaves
-            them alone.
+        scales_of: In the same form, which parameters may get a scale.
+        draws: ``draws(model)``: fresh values for some parameters, by name.
+        needs_loss: Whether there has to be a loss.
     """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     gradients_of: LooksAt | None = None
-    reinit_zeros: float | None = None
+    scales_of: LooksAt | None = None
+    draws: Callable[[nn.Module], dict[str, Draw]] | None = None
+    needs_loss: bool = True
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -55,6 +60,17 @@ def unwrap(model: nn.Module) -> nn.Module:
             model = model.module
         else:
             return model
+
+
+def places(model: nn.Module) -> list[Place]:
+    """``(module, key, name)`` wherever a parameter is held; a tied tensor has several places."""
+    names = {id(p): n for n, p in model.named_parameters()}
+    return [
+        (module, key, names[id(tensor)])
+        for module in model.modules()
+        for key, tensor in module._parameters.items()
+        if tensor is not None
+    ]
 
 
 class Problem:
@@ -78,8 +94,9 @@ class Problem:
         selection: Selection | None = None,
     ) -> None:
         selection = selection or Selection()
-        check_callables(model, loss_fn, compute_loss)
+        check_callables(model, loss_fn, compute_loss, selection.needs_loss)
         self.model = unwrap(model)
+        self.has_loss = loss_fn is not None or compute_loss is not None
         self._loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
         check_parameters(self.model)
@@ -90,33 +107,22 @@ class Problem:
                 "The model has no trainable parameter: nothing to scale. "
                 "Set `requires_grad=True` on the parameters that are to be trained."
             )
-        self.start = {n: widen(p.detach()) for n, p in self.parameters.items()}
+        self.original = {n: widen(p.detach()) for n, p in self.parameters.items()}
+        self.drawn = selection.draws(self.model) if selection.draws else {}
+        fresh = {n: draw.like(self.original[n]) for n, draw in self.drawn.items()}
+        self.start = {**self.original, **fresh}
         self.device = self.start[self.trainable[0]].device
         self.zeros = [n for n in self.trainable if not self.start[n].any()]
-        self.reinitialized = self._reinitialize(selection.reinit_zeros)
+        self._places = places(self.model)
         self.scaled = self._select(selection)
-        self.seed = int(torch.randint(2**31, ()))
+        self.seed = new_seed()
         self._theta = self.start
         self._buffers: Buffers = []
         self._independent: dict[bool, bool] = {}
-        names = {id(p): n for n, p in self.parameters.items()}
-        self._places = [
-            (module, key, names[id(tensor)])  # a tied tensor has several places
-            for module in self.model.modules()
-            for key, tensor in module._parameters.items()
-            if tensor is not None
-        ]
-        self.differentiated = self._gradients_of(selection.gradients_of)
-
-    def _reinitialize(self, std: float | None) -> dict[str, tuple[float, int]]:
-        """Give all-zero tensors a normal start; returns name -> (std, seed), to redo it."""
-        drawn = {} if std is None else {n: (std, int(torch.randint(2**31, ()))) for n in self.zeros}
-        for name, (deviation, seed) in drawn.items():
-            self.start[name] = normal_like(self.start[name], deviation, seed)
-        return drawn
+        self.differentiated = self._chosen(selection.gradients_of) or self.trainable
 
     def _select(self, selection: Selection) -> list[str]:
-        live = [n for n in self.trainable if n not in self.zeros or n in self.reinitialized]
+        live = [n for n in self._chosen(selection.scales_of) if n not in self.zeros]
         unmatched = [p for p in selection.exclude if not fnmatch.filter(self.parameters, p)]
         if not any(fnmatch.filter(self.parameters, p) for p in selection.include):
             unmatched = [*selection.include, *unmatched]
@@ -139,11 +145,12 @@ class Problem:
             )
         return chosen
 
-    def _gradients_of(self, looks_at: LooksAt | None) -> list[str]:
-        if looks_at is None:
+    def _chosen(self, wanted: LooksAt | None) -> list[str]:
+        """The trainable parameters that a function of module, key and tensor wants."""
+        if wanted is None:
             return self.trainable
-        wanted = {n for m, k, n in self._places if looks_at(m, k, self.parameters[n])}
-        return [n for n in self.trainable if n in wanted] or self.trainable
+        names = {n for m, k, n in self._places if wanted(m, k, self.parameters[n])}
+        return [n for n in self.trainable if n in names]
 
     # -- the scaled parameters ---------------------------------------------------------------
 
@@ -160,6 +167,19 @@ class Problem:
             n: (t.detach() * factors.get(n, 1.0)).requires_grad_(self.parameters[n].requires_grad)
             for n, t in theta.items()
         }
+
+    @contextmanager
+    def moved(self, steps: dict[str, Tensor]) -> Iterator[None]:
+        """Sessions inside see ``theta + step``, fresh leaves again, and ``theta`` afterwards."""
+        held = self._theta
+        self._theta = {
+            n: (t.detach() + steps[n] if n in steps else t.detach()).requires_grad_(t.requires_grad)
+            for n, t in held.items()
+        }
+        try:
+            yield
+        finally:
+            self._theta = held
 
     @property
     def unit_scales(self) -> Tensor:
@@ -211,6 +231,15 @@ class Problem:
             loss = self._loss_fn(map_tensors(torch.zeros_like, output), target)
             return float(mean_loss(loss, batch_size(batch)))
 
+    def run(self, batch: Any) -> None:
+        """A forward pass for its own sake; without a loss a batch may be inputs alone."""
+        if self.has_loss:
+            self._evaluate(batch, self.seed)
+        elif isinstance(batch, (tuple, list)) and len(batch) == 2:
+            self._forward(batch, self.seed)
+        else:
+            self._forward((batch, None), self.seed)
+
     def _evaluate(self, batch: Any, seed: int) -> Tensor:
         if self.compute_loss is None:
             output, target = self._forward(batch, seed)
@@ -233,7 +262,7 @@ class Problem:
 
     def prepare(self, batch: Any) -> Any:
         """The batch on the model's device, widened where the model is of half precision."""
-        if self.compute_loss is None:
+        if self.has_loss and self.compute_loss is None:
             check_pair(batch)
         batch_size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
@@ -279,16 +308,14 @@ class Problem:
     @contextmanager
     def session(self, second_order: bool = False) -> Iterator[None]:
         """Borrow the model: scaled parameters, training mode, dropout off; then give it back."""
-        with borrowed(self.model, second_order) as self._buffers:
+        outer = self._buffers  # of a session around this one: what forward passes start from
+        with borrowed(self.model, second_order) as found:
+            self._buffers = outer or found
             if "_original_forward" in vars(self.model):  # Accelerate's wrapper turns autocast on
                 self.model.forward = self.model._original_forward  # type: ignore[assignment]
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
-            yield
-
-
-def normal_like(tensor: Tensor, std: float, seed: int) -> Tensor:
-    """A normal tensor that depends on the seed alone, on any device."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device="cpu")
-    return (std * drawn).to(tensor)
+            try:
+                yield
+            finally:
+                self._buffers = outer

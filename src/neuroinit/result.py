@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,21 @@ import torch
 from torch import nn
 
 from neuroinit.diagnose import GradientStats, LayerStats, Record
+from neuroinit.draws import Draw
 from neuroinit.errors import listed
 from neuroinit.files import write_text
-from neuroinit.problem import normal_like, unwrap
+from neuroinit.problem import unwrap
 from neuroinit.report import page
 
-FORMAT = "neuroinit-result-1"
+FORMAT = "neuroinit-result-2"
 
 
 @dataclass(frozen=True)
 class StepRecord(Record):
-    """One step: what the sub-batch gradients of its batch looked like, before the step."""
+    """One step: what its batch looked like before it; ``nan`` for what a method does not look at.
+
+    ``value`` is what the step descended.
+    """
 
     step: int
     loss: float
@@ -33,6 +37,7 @@ class StepRecord(Record):
     norm_min: float
     constrained: bool
     seconds: float
+    value: float = float("nan")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +55,7 @@ class Result:
         held_out: Whether ``before`` and ``after`` are on a batch that no step has seen; with no
             batch to spare they are on one that was used.
         blocked: Parameters without gradient because of all-zero tensors.
-        reinitialized: Name -> (standard deviation, seed) of all-zero tensors given a normal start.
+        drawn: Name -> how a tensor gets fresh values, before it is scaled.
         versions: Of neuroinit and torch.
     """
 
@@ -63,7 +68,7 @@ class Result:
     stopped: str
     held_out: bool = True
     blocked: list[str] = field(default_factory=list)
-    reinitialized: dict[str, tuple[float, int]] = field(default_factory=dict)
+    drawn: dict[str, Draw] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
     def apply_(self, model: nn.Module) -> nn.Module:
@@ -79,13 +84,13 @@ class Result:
             ValueError: If a scaled parameter is missing; nothing is changed then.
         """
         parameters = dict(unwrap(model).named_parameters())
-        missing = [n for n in (*self.scales, *self.reinitialized) if n not in parameters]
+        missing = [n for n in (*self.scales, *self.drawn) if n not in parameters]
         if missing:
             raise ValueError(
                 f"The model has no parameter {listed(missing)}. "
                 "Apply a result to the model it was made for, or to a copy."
             )
-        changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.reinitialized}}
+        changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.drawn}}
         try:
             with torch.no_grad():
                 for name in changed:
@@ -99,8 +104,8 @@ class Result:
 
     def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         wide = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-        if name in self.reinitialized:
-            wide = normal_like(wide, *self.reinitialized[name])
+        if name in self.drawn:
+            wide = self.drawn[name].like(wide)
         return wide * self.scales.get(name, 1.0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -120,19 +125,14 @@ class Result:
         write_text(path, page(data, title))
 
     def __repr__(self) -> str:
-        method = self.settings.get("method", "?")
-        seconds = sum(record.seconds for record in self.history)
-        lines = [
-            f"{method}: {len(self.history)} steps in {seconds:.1f} s ({self.stopped}), "
-            f"engine {self.engine}, {len(self.scales)} tensors scaled"
-        ]
+        lines = [self._headline()]
         if self.before and self.after:
             held = "held-out batch" if self.held_out else "a batch that was used"
             lines.append(f"  {held:<22}{'before':>10}  {'after':>10}")
             for label, name in _ROWS:
                 old, new = getattr(self.before, name), getattr(self.after, name)
                 lines.append(f"  {label:<22}{old:>10.4g}  {new:>10.4g}")
-        if self.scales:
+        if any(scale != 1 for scale in self.scales.values()):
             low = min(self.scales, key=self.scales.__getitem__)
             high = max(self.scales, key=self.scales.__getitem__)
             lines.append(
@@ -147,6 +147,16 @@ class Result:
         if self.blocked:
             lines.append(f"  no gradient because of all-zero tensors: {listed(self.blocked)}")
         return "\n".join(lines)
+
+    def _headline(self) -> str:
+        method = self.settings.get("method", "?")
+        parts = [f"{len(self.drawn)} tensors drawn"] if self.drawn else []
+        if self.history:
+            seconds = sum(record.seconds for record in self.history)
+            engine = [] if self.engine == "none" else [f"engine {self.engine}"]
+            steps = f"{len(self.history)} steps in {seconds:.1f} s ({self.stopped})"
+            parts = [steps, *engine, *parts, f"{len(self.scales)} tensors scaled"]
+        return f"{method}: {', '.join(parts) or 'nothing changed'}"
 
 
 _ROWS = (
@@ -180,7 +190,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
 def _from_json(data: dict[str, Any]) -> Result:
     return Result(
         scales=data["scales"],
-        history=[StepRecord(**record) for record in data["history"]],
+        history=[StepRecord(**_readable(record)) for record in data["history"]],
         before=_stats_from_json(data["before"]),
         after=_stats_from_json(data["after"]),
         settings=data["settings"],
@@ -188,7 +198,7 @@ def _from_json(data: dict[str, Any]) -> Result:
         stopped=data["stopped"],
         held_out=data["held_out"],
         blocked=data["blocked"],
-        reinitialized={n: (std, seed) for n, (std, seed) in data["reinitialized"].items()},
+        drawn={n: Draw(**draw) for n, draw in data["drawn"].items()},
         versions=data["versions"],
     )
 
@@ -197,7 +207,8 @@ def _to_json(result: Result) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **vars(result),
-        "history": [dict(record) for record in result.history],
+        "history": [_writable(record) for record in result.history],
+        "drawn": {name: asdict(draw) for name, draw in result.drawn.items()},
         "before": _stats_to_json(result.before),
         "after": _stats_to_json(result.after),
     }
@@ -206,7 +217,7 @@ def _to_json(result: Result) -> dict[str, Any]:
 def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
     if stats is None:
         return None
-    layers = [{k: _number(layer[k]) for k in layer.keys()} for layer in stats.layers]  # noqa: SIM118
+    layers = [_writable(layer) for layer in stats.layers]
     return {
         "loss": stats.loss,
         "norms": stats.norms.tolist(),
@@ -226,7 +237,7 @@ def _for_page(stats: GradientStats | None) -> dict[str, Any] | None:
 def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:
     if data is None:
         return None
-    layers = [LayerStats(**{k: _from_number(v) for k, v in x.items()}) for x in data["layers"]]
+    layers = [LayerStats(**_readable(layer)) for layer in data["layers"]]
     return GradientStats(
         loss=data["loss"],
         norms=torch.tensor(data["norms"], dtype=torch.float64, device="cpu"),
@@ -236,10 +247,13 @@ def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:
     )
 
 
-def _number(value: Any) -> Any:
+def _writable(record: Record) -> dict[str, Any]:
     """JSON has no nan and no infinity: write them as strings."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in dict(record).items()
+    }
 
 
-def _from_number(value: Any) -> Any:
-    return float(value) if value in ("nan", "inf", "-inf") else value
+def _readable(data: dict[str, Any]) -> dict[str, Any]:
+    return {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in data.items()}

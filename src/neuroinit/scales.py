@@ -103,6 +103,28 @@ class TwoMomentAdam:
         return moved, {"first": first, "second": second, "counts": counts}
 
 
+@dataclass(frozen=True)
+class OneScale:
+    """One scale for the whole network: all scales take the step of their common factor.
+
+    Args:
+        update: How the derivative by the common factor moves it.
+    """
+
+    update: Update
+
+    def init(self, scales: Tensor) -> State:
+        """The update's state."""
+        return self.update.init(scales)
+
+    def step(
+        self, scales: Tensor, gradient: Tensor, lr: float, constrained: bool, state: State
+    ) -> tuple[Tensor, State]:
+        """The same step for every scale: the derivative by a common factor is the sum."""
+        together = gradient.sum().expand_as(gradient)
+        return self.update.step(scales, together, lr, constrained, state)
+
+
 def clamped(moved: Tensor, scales: Tensor, lowest: Tensor) -> Tensor:
     """Clamp to the lower bounds; a scale that has reached zero stays there (its tensor is gone)."""
     return torch.where(scales == 0, scales, torch.maximum(moved, lowest))

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from neuroinit.borrow import differentiate
-from neuroinit.problem import Problem, normal_like
+from neuroinit.draws import Draw
+from neuroinit.problem import Problem
 from neuroinit.split import batch_size, cut
 
 FEW = 8  # samples are enough to see whether a gradient is exactly zero
@@ -18,12 +19,12 @@ def blocked_by_zeros(problem: Problem, batch: Any) -> list[str]:
 
     A bias only adds, so it blocks nothing; without other all-zero tensors there is nothing to try.
     """
-    zeros = [n for n in problem.zeros if n not in problem.reinitialized and not n.endswith("bias")]
+    zeros = [n for n in problem.zeros if not n.endswith("bias")]
     if not zeros:
         return []
     few = cut(batch, 0, min(FEW, batch_size(batch)))
     without = _without_gradient(problem, few, {})
-    filled = {n: normal_like(problem.start[n], 0.01, seed) for seed, n in enumerate(zeros)}
+    filled = {n: Draw("normal", 0.01, seed).like(problem.start[n]) for seed, n in enumerate(zeros)}
     still = set(_without_gradient(problem, few, filled)) if without else set()
     return [n for n in without if n not in still]
 

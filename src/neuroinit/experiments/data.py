@@ -1,47 +1,280 @@
-"""Data that needs no download."""
+"""Images by name: digits, CIFAR-10 and CIFAR-100, and any folder of classes.
+
+Images that fit are held in memory as bytes and augmented batch by batch on tensors; a folder that
+does not fit (ImageNet) is decoded by workers. A batch is a function of the seed, the epoch and its
+place in it, so that a run that was killed goes on with the batch it would have had.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from neuroinit.errors import needs_extra
+from neuroinit.experiments import vision
+
 Batch = tuple[Tensor, Tensor]
+NAMES = "`digits`, `cifar10`, `cifar100` or `folder:PATH`"
+MEMORY = 4 * 2**30  # bytes of images above which a folder is decoded on the way
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+WORKERS = 8
 
 
 @dataclass(frozen=True)
-class Split:
-    """Training and test data in memory."""
+class Images:
+    """Images of one size, as bytes ``(N, 3, H, W)``, and their classes."""
 
-    train: Batch
-    test: Batch
+    images: Tensor
+    targets: Tensor
 
-    def batches(self, count: int, size: int, seed: int) -> list[Batch]:
-        """Batches of the training data, in as many shuffled passes as it takes."""
-        generator = torch.Generator().manual_seed(seed)
-        inputs, targets = self.train
-        found: list[Batch] = []
-        while len(found) < count:
-            order = torch.randperm(len(inputs), generator=generator)
-            full = order[: len(order) // size * size].view(-1, size)
-            found += [(inputs[index], targets[index]) for index in full]
-        return found[:count]
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batches(self, indices: list[Tensor], seed: int) -> Iterator[Batch]:
+        """The batches of these indices."""
+        for index in indices:
+            yield self.images[index], self.targets[index]
+
+    def subset(self, count: int | None) -> Images:
+        """``count`` of the images, always the same."""
+        chosen = pick(len(self), count)
+        return Images(self.images[chosen], self.targets[chosen])
 
 
-def digits() -> Split:
-    """scikit-learn's 1,797 handwritten digits, 8x8, as ``(N, 1, 8, 8)`` with unit variance.
+@dataclass(frozen=True)
+class Files:
+    """Images in files, decoded by workers when they are needed."""
 
-    Four fifths are for training. Inputs are standardized by the training data's mean and
-    standard deviation.
+    samples: list[tuple[str, int]]
+    size: int
+    crop: bool  # a random part of the image, as for training on ImageNet, or its centre
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int]:
+        index, seed = key
+        path, target = self.samples[index]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed + index)
+            return decode(path, self.size, self.crop), target
+
+    def batches(self, indices: list[Tensor], seed: int) -> Iterator[Batch]:
+        """The batches of these indices."""
+        keys = [[(int(i), seed) for i in index] for index in indices]
+        loader: Any = torch.utils.data.DataLoader(
+            self,  # type: ignore[arg-type]
+            batch_sampler=keys,
+            num_workers=WORKERS,
+        )
+        yield from loader
+
+
+@dataclass(frozen=True)
+class Data:
+    """A training and a test set, and what normalizes them."""
+
+    train: Images | Files
+    test: Images | Files
+    classes: int
+    mean: Tensor
+    std: Tensor
+
+    def normalized(self, images: Tensor) -> Tensor:
+        """Bytes to numbers of mean 0 and variance 1."""
+        return (images.float() / 255 - self.mean) / self.std
+
+    def steps(self, batch_size: int) -> int:
+        """Full batches of an epoch."""
+        if batch_size > len(self.train):
+            raise ValueError(
+                f"`batch_size = {batch_size}` is more than the {len(self.train)} training images."
+            )
+        return len(self.train) // batch_size
+
+    def epoch(self, epoch: int, batch_size: int, seed: int, first: int = 0) -> Iterator[Batch]:
+        """Full batches of bytes of one shuffled pass, from the ``first`` on."""
+        mixed = mix(seed, epoch)
+        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(mixed))
+        indices = list(torch.split(order, batch_size))[first : self.steps(batch_size)]
+        return self.train.batches(indices, mixed)
+
+    def samples(self, batch_size: int, seed: int) -> Iterator[Batch]:
+        """Normalized training batches without augmentation and without end."""
+        for epoch in itertools.count():
+            for images, targets in self.epoch(epoch, batch_size, seed):
+                yield self.normalized(images), targets
+
+    def tests(self, batch_size: int) -> Iterator[Batch]:
+        """All test images, normalized."""
+        indices = list(torch.split(torch.arange(len(self.test)), batch_size))
+        for images, targets in self.test.batches(indices, 0):
+            yield self.normalized(images), targets
+
+
+def mix(*numbers: int) -> int:
+    """One seed from several numbers."""
+    seed = 0
+    for number in numbers:
+        seed = (seed * 1_000_003 + number + 12_345) % 2**48
+    return seed
+
+
+def pick(total: int, count: int | None) -> Tensor:
+    """``count`` of ``total`` indices, always the same ones."""
+    if count is None or count >= total:
+        return torch.arange(total)
+    return torch.randperm(total, generator=torch.Generator().manual_seed(0))[:count]
+
+
+@lru_cache(maxsize=2)
+def load(
+    name: str,
+    root: Path = Path("data"),
+    download: bool = False,
+    train_images: int | None = None,
+    test_images: int | None = None,
+    image_size: int | None = None,
+) -> Data:
+    """Training and test images by name.
+
+    Args:
+        name: ``digits`` (8x8, no download), ``cifar10``, ``cifar100`` or ``folder:PATH``: a folder
+            with ``train`` and ``val`` (or ``test``), each with one folder a class; or with the
+            classes themselves, of which every tenth image is then for testing.
+        root: Where CIFAR is.
+        download: Fetch CIFAR if it is not there.
+        train_images: Use this many training images, always the same ones; all by default.
+        test_images: The same for testing.
+        image_size: Edge of the images of a folder; that of its first image by default.
+
+    Raises:
+        ValueError: There is no such data.
+        FileNotFoundError: It is not where it should be; the message says what to do.
+
+    Example:
+        >>> data = load("digits")
+        >>> data.train.images.shape, data.classes
+        (torch.Size([1437, 3, 8, 8]), 10)
     """
-    from sklearn.datasets import load_digits
+    if name == "digits":
+        return _in_memory(*_digits(), 10, train_images, test_images)
+    if name in ("cifar10", "cifar100"):
+        return _in_memory(*_cifar(name, root, download), int(name[5:]), train_images, test_images)
+    if name.startswith("folder:"):
+        folder = Path(name.removeprefix("folder:")).expanduser()
+        return _folder(folder, train_images, test_images, image_size)
+    raise ValueError(f"There is no data `{name}`. Choose {NAMES}.")
 
-    images, labels = load_digits(return_X_y=True)
-    inputs = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8)
-    targets = torch.tensor(labels)
-    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
-    inputs, targets, cut = inputs[order], targets[order], len(order) * 4 // 5
-    mean, std = inputs[:cut].mean(), inputs[:cut].std()
-    inputs = (inputs - mean) / std
-    return Split((inputs[:cut], targets[:cut]), (inputs[cut:], targets[cut:]))
+
+def _in_memory(
+    train: Images, test: Images, classes: int, train_images: int | None, test_images: int | None
+) -> Data:
+    train, test = train.subset(train_images), test.subset(test_images)
+    pixels = train.images.float() / 255
+    mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3))
+    return Data(train, test, classes, mean.view(3, 1, 1), std.view(3, 1, 1))
+
+
+def _digits() -> tuple[Images, Images]:
+    with needs_extra("experiments"):
+        from sklearn.datasets import load_digits
+    values, labels = load_digits(return_X_y=True)
+    images = torch.tensor(values * (255 / 16)).round().to(torch.uint8).view(-1, 1, 8, 8)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    images, targets = images[order].repeat(1, 3, 1, 1), torch.tensor(labels)[order]
+    cut = len(order) * 4 // 5
+    return Images(images[:cut], targets[:cut]), Images(images[cut:], targets[cut:])
+
+
+def _cifar(name: str, root: Path, download: bool) -> tuple[Images, Images]:
+    datasets = vision.torchvision().datasets
+    dataset = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
+    try:
+        found = [dataset(root, train=train, download=download) for train in (True, False)]
+    except RuntimeError as error:  # what torchvision raises for missing and for damaged files
+        raise FileNotFoundError(
+            f"{name} is not in `{root}`: pass `--download` to fetch it, or `--root` to say where "
+            f"it is. (torchvision says: {error})"
+        ) from error
+    train, test = (
+        Images(torch.from_numpy(f.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(f.targets))
+        for f in found
+    )
+    return train, test
+
+
+def _folder(
+    folder: Path, train_images: int | None, test_images: int | None, image_size: int | None
+) -> Data:
+    train, test, classes = _samples(folder)
+    train = [train[i] for i in pick(len(train), train_images)]
+    test = [test[i] for i in pick(len(test), test_images)]
+    size = image_size or _edge(train[0][0])
+    if 3 * size**2 * (len(train) + len(test)) > MEMORY:
+        mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+        files = Files(train, size, crop=True), Files(test, size, crop=False)
+        return Data(*files, classes, mean.view(3, 1, 1), std.view(3, 1, 1))
+    return _in_memory(_decoded(train, size), _decoded(test, size), classes, None, None)
+
+
+def _samples(folder: Path) -> tuple[list[Any], list[Any], int]:
+    """Paths and classes for training and for testing, and the number of classes."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder `{folder}`. `--data folder:PATH` needs one with `train` and `val` "
+            "(or `test`) folders, each with one folder of images a class."
+        )
+    image_folder = vision.torchvision().datasets.ImageFolder
+    try:
+        if not (folder / "train").is_dir():
+            found = image_folder(folder)
+            held_out = found.samples[::10]
+            kept = [sample for i, sample in enumerate(found.samples) if i % 10]
+            return kept or held_out, held_out, len(found.classes)
+        other = next((folder / n for n in ("val", "test") if (folder / n).is_dir()), None)
+        if other is None:
+            raise FileNotFoundError(f"`{folder}` has `train`, but neither `val` nor `test`.")
+        train, test = image_folder(folder / "train"), image_folder(other)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"`{folder}` is no folder of classes: {error}") from error
+    if train.classes != test.classes:
+        raise ValueError(f"`{folder}`: training and test images have different classes.")
+    return train.samples, test.samples, len(train.classes)
+
+
+def _edge(path: str) -> int:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return min(image.size)
+
+
+def decode(path: str, size: int, crop: bool) -> Tensor:
+    """An image file as bytes ``(3, size, size)``: its centre, or a random part of it."""
+    v2 = vision.transforms()
+    from PIL import Image
+
+    with Image.open(path) as file:
+        image = v2.functional.pil_to_tensor(file.convert("RGB"))
+    if image.shape[-2:] == (size, size):
+        return image  # type: ignore[no-any-return]
+    if crop:
+        steps = [v2.RandomResizedCrop(size, antialias=True)]
+    else:  # an eighth is cut off, as is usual at 224 of 256
+        steps = [v2.Resize(size * 8 // 7, antialias=True), v2.CenterCrop(size)]
+    return v2.Compose(steps)(image)  # type: ignore[no-any-return]
+
+
+def _decoded(samples: list[tuple[str, int]], size: int) -> Images:
+    images = torch.empty(len(samples), 3, size, size, dtype=torch.uint8)
+    for row, (path, _) in zip(images, samples, strict=True):
+        row.copy_(decode(path, size, crop=False))
+    return Images(images, torch.tensor([target for _, target in samples]))

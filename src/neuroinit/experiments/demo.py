@@ -13,10 +13,9 @@ import torch
 from torch import nn
 
 from neuroinit import plots
-from neuroinit.experiments.data import Split, digits
 from neuroinit.experiments.networks import kaiming, plain_cnn, residual_mlp
-from neuroinit.experiments.train import Training, train
-from neuroinit.optimize import nio_
+from neuroinit.experiments.plain import Split, Training, digits, train
+from neuroinit.inplace import nio_
 from neuroinit.result import Result
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {

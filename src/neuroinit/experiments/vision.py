@@ -38,3 +38,9 @@ def timm() -> ModuleType:
     torchvision()
     with needs_extra("experiments"):
         return importlib.import_module("timm")
+
+
+def transforms() -> ModuleType:
+    """torchvision's transforms, second version."""
+    torchvision()
+    return importlib.import_module("torchvision.transforms.v2")

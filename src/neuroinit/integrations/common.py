@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from neuroinit.methods.base import Method
+from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
 from neuroinit.result import Result
 
@@ -17,9 +18,9 @@ PREFIX = "neuroinit/"
 CURVES = ("loss", "cosine", "norm", "norm_max", "norm_min")
 
 
-def checked_method(method: Any) -> Method:
+def checked_method(method: Any) -> Initialization:
     """``NIO()`` for ``None``; anything that is no method is refused before training begins."""
-    if method is not None and not isinstance(method, Method):
+    if method is not None and not isinstance(method, Initialization):
         raise TypeError(
             f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
         )
@@ -57,8 +58,10 @@ def metrics(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
         if stats is not None
         for name in ("loss", "cosine", "norm", "norm_ratio")
     }
+    if not result.history and ends:
+        yield 0, ends
     for record in result.history:
-        values = {PREFIX + name: float(record[name]) for name in CURVES}
+        values = {PREFIX + name: record[name] for name in CURVES if math.isfinite(record[name])}
         yield record.step, {**values, **(ends if record.step == 0 else {})}
 
 

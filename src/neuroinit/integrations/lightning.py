@@ -18,7 +18,7 @@ from neuroinit.integrations.common import (
     once_for_all,
     undisturbed,
 )
-from neuroinit.methods.base import Method
+from neuroinit.methods.base import Initialization
 from neuroinit.optimize import optimize
 from neuroinit.result import Result
 
@@ -58,7 +58,7 @@ class InitCallback(Callback):
 
     def __init__(
         self,
-        method: Method | None = None,
+        method: Initialization | None = None,
         *,
         engine: str = "auto",
         microbatch: int | None = None,

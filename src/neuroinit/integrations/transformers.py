@@ -20,7 +20,7 @@ from neuroinit.integrations.common import (
     once_for_all,
     undisturbed,
 )
-from neuroinit.methods.base import Method
+from neuroinit.methods.base import Initialization
 from neuroinit.optimize import optimize
 from neuroinit.problem import ComputeLoss
 from neuroinit.result import Result
@@ -69,7 +69,7 @@ class InitCallback(TrainerCallback):
 
     def __init__(
         self,
-        method: Method | None = None,
+        method: Initialization | None = None,
         *,
         compute_loss: ComputeLoss | None = None,
         engine: str = "auto",

@@ -1,19 +1,24 @@
-"""What every method has in common: steps, scales and which parameters get one."""
+"""What every initialization has in common, and what those that learn scales have besides."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuroinit.checks import check_count, check_number, check_patterns
-from neuroinit.plan import Plan
+from neuroinit.draws import Draw, new_seed
+from neuroinit.plan import Plan, make_plan
 from neuroinit.problem import Problem, Selection
 from neuroinit.scales import Position, State
+from neuroinit.split import batch_size
+
+MEASURED = 8  # sub-batches in which gradients are compared before and after
 
 
 @dataclass(frozen=True)
@@ -24,22 +29,102 @@ class Step:
         scales: After the step, not clamped yet.
         state: What the method remembers for the next step.
         constrained: Whether a bound was exceeded.
-        loss: Before the step, as are ``cosine``, ``norm``, ``norm_max`` and ``norm_min``.
+        loss: Before the step, as are ``cosine``, ``norm``, ``norm_max`` and ``norm_min``; ``nan``
+            for what a method does not look at.
+        value: What the step descended.
     """
 
     scales: Tensor
     state: State
-    constrained: bool
-    loss: float
-    cosine: float
-    norm: float
-    norm_max: float
-    norm_min: float
+    constrained: bool = False
+    loss: float = math.nan
+    cosine: float = math.nan
+    norm: float = math.nan
+    norm_max: float = math.nan
+    norm_min: float = math.nan
+    value: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(abc.ABC):
-    """Learns one scale a tensor, batch by batch; the loop is :func:`neuroinit.optimize`.
+class Initialization:
+    """A start for a model: fresh values for some tensors, and one scale for each.
+
+    The loop that runs it is :func:`neuroinit.optimize`.
+
+    Args:
+        include: Shell patterns of the names of the parameters that take part.
+        exclude: Shell patterns of those that don't.
+    """
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+    needs_loss: ClassVar[bool] = False
+    twice: ClassVar[bool] = False  # whether the model is differentiated more than once
+
+    def __post_init__(self) -> None:
+        check_patterns("include", self.include)
+        check_patterns("exclude", self.exclude)
+
+    @property
+    def steps(self) -> int:
+        """Largest number of steps; an initialization that needs no data takes none."""
+        return 0
+
+    @property
+    def tolerance(self) -> float:
+        """Stop when no scale has moved by more than this share for five steps."""
+        return 0.0
+
+    def draws(self, model: nn.Module) -> dict[str, Draw]:
+        """Fresh values for parameters, by name."""
+        return {}
+
+    def selection(self) -> Selection:
+        """Which parameters take part."""
+        return Selection(self.include, self.exclude, draws=self.draws, needs_loss=self.needs_loss)
+
+    def start(self, problem: Problem) -> tuple[Tensor, State]:
+        """The scales before the first step, and what the method remembers."""
+        return problem.unit_scales, {}
+
+    def lowest(self, names: list[str]) -> Tensor:
+        """The lower clamp of every scale."""
+        return torch.zeros(len(names), dtype=torch.float64, device="cpu")
+
+    def fits(self, problem: Problem, size: int) -> bool:
+        """Whether a batch of this many samples is large enough."""
+        return True
+
+    def resolve(self, problem: Problem, batch: Any) -> Initialization:
+        """The method with every automatic setting replaced by its value, from a first batch."""
+        return self
+
+    def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+        """The pieces of a batch that a step computes."""
+        return make_plan(problem, batch, 1, 0.0, "cover", "sub-batch", microbatch)
+
+    def measured(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+        """The sub-batches whose gradients are compared before and after."""
+        least = 2 if problem.batch_norms else 1
+        count = max(1, min(MEASURED, batch_size(batch) // least))
+        return make_plan(problem, batch, count, 0.0, "cover", "sub-batch", microbatch)
+
+    def step(
+        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+    ) -> Step:
+        """One step from the scales of the position, where ``problem`` has been placed."""
+        raise NotImplementedError(f"`{type(self).__name__}` takes no steps.")
+
+    def settings(self) -> dict[str, Any]:
+        """All fields as plain values, for people and for JSON."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {"method": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Initialization):
+    """Learns one scale a tensor, batch by batch; a subclass has ``step``, and ``plan`` if need be.
 
     Args:
         steps: Largest number of steps.
@@ -55,55 +140,40 @@ class Method(abc.ABC):
     steps: int = 100
     lr: float = 0.05
     min_scale: float = 0.01
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
     reinit_zeros: float | None = None
     tolerance: float = 1e-5
 
+    needs_loss: ClassVar[bool] = True
+    twice: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("steps", self.steps, 1)
         check_number("lr", self.lr, 0.0)
         check_number("min_scale", self.min_scale, 0.0, 1.0, closed=True)
-        check_patterns("include", self.include)
-        check_patterns("exclude", self.exclude)
         check_number("tolerance", self.tolerance, 0.0, 1.0, closed=True)
         if self.reinit_zeros is not None:
             check_number("reinit_zeros", self.reinit_zeros, 0.0)
 
-    @abc.abstractmethod
-    def start(self, names: list[str]) -> tuple[Tensor, State]:
-        """The scales before the first step, and what the method remembers."""
-
-    @abc.abstractmethod
-    def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
-        """The pieces of a batch that a step computes."""
+    def draws(self, model: nn.Module) -> dict[str, Draw]:
+        """A normal start for all-zero tensors, if that is wanted."""
+        if self.reinit_zeros is None:
+            return {}
+        return {
+            name: Draw("normal", self.reinit_zeros, new_seed())
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad and not parameter.any()
+        }
 
     @abc.abstractmethod
     def step(
         self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> Step:
-        """One step from the scales of the position."""
-
-    def fits(self, problem: Problem, size: int) -> bool:
-        """Whether a batch of this many samples is large enough."""
-        return True
-
-    def resolve(self, problem: Problem, batch: Any) -> Method:
-        """The method with every automatic setting replaced by its value, from a first batch."""
-        return self
-
-    def selection(self) -> Selection:
-        """Which parameters take part."""
-        return Selection(self.include, self.exclude, reinit_zeros=self.reinit_zeros)
+        """One step from the scales of the position, where ``problem`` has been placed."""
 
     def lowest(self, names: list[str]) -> Tensor:
         """The lower clamp of every scale."""
         return torch.full((len(names),), self.min_scale, dtype=torch.float64, device="cpu")
-
-    def settings(self) -> dict[str, Any]:
-        """All fields as plain values, for people and for JSON."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {"method": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
 
 
 def _plain(value: Any) -> Any:

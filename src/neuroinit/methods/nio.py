@@ -136,9 +136,9 @@ class NIO(Method):
             )
         return dataclasses.replace(self, gamma=GAMMA_PER_LOSS * loss)
 
-    def start(self, names: list[str]) -> tuple[Tensor, State]:
+    def start(self, problem: Problem) -> tuple[Tensor, State]:
         """The rule's start."""
-        scales = self.rule.start(names, self.lowest(names))
+        scales = self.rule.start(problem.scaled, self.lowest(problem.scaled))
         return scales, self.rule.init(scales)
 
     def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
@@ -146,6 +146,10 @@ class NIO(Method):
         return make_plan(
             problem, batch, self.sub_batches, self.overlap, self.split, self.batch_stats, microbatch
         )
+
+    def measured(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+        """The sub-batches of a step."""
+        return self.plan(problem, batch, microbatch)
 
     def fits(self, problem: Problem, size: int) -> bool:
         """A batch needs a sample for every sub-batch, and BatchNorm two."""
@@ -169,6 +173,7 @@ class NIO(Method):
             norm=float(moments.norms.mean()),
             norm_max=float(moments.norms.max()),
             norm_min=float(moments.norms.min()),
+            value=found.value,
         )
 
     def _derivative(

@@ -46,6 +46,16 @@ def mean_norm(moments: Moments) -> Tensor:
     return moments.norm
 
 
+def low_variance(moments: Moments) -> Tensor:
+    """Minus the gradient variance, which the paper argues against (Sec. 6.3); reads the Gram."""
+    return -moments.variance
+
+
+def low_variance_and_norm(moments: Moments) -> Tensor:
+    """Minus the gradient variance, plus GN; reads the Gram matrix."""
+    return moments.norm - moments.variance
+
+
 @runtime_checkable
 class Rule(Protocol):
     """What a step descends, and how its derivative moves the scales.

@@ -49,20 +49,24 @@ def history(data: Data) -> list[Any]:
     records = data["history"]
     if not records:
         return []
-    columns = {key: [record[key] for record in records] for key in records[0]}
-    columns["bound"] = ["above" if c else "within" for c in columns["constrained"]]
+    above = [bool(record["constrained"]) for record in records]
+    numbers = {key: [float(record[key]) for record in records] for key in records[0]}
+    columns = {**numbers, "bound": ["above" if a else "within" for a in above]}
     hover = [("step", "@step"), ("GradCosine", "@cosine{0.0000}"), ("norm", "@norm{0.000 a}")]
     hover += [("loss", "@loss{0.0000}"), ("bound", "@bound")]
     gamma = data["settings"].get("gamma")
     found = []
     for key, title in (("cosine", "GradCosine"), ("norm", "Gradient norm"), ("loss", "Loss")):
-        low, high = min(columns[key]), max(columns[key])
+        known = [value for value in numbers[key] if math.isfinite(value)]
+        if not known:  # a method that does not look at it
+            continue
+        low, high = min(known), max(known)
         log = low > 0 and (key == "norm" or high > 100 * low)
         made = _axes("step", title, log, hover, 260)
         source = ColumnDataSource(columns)
         made.line("step", key, source=source, line_width=2, color=AFTER)
         made.scatter("step", key, source=source, size=6, color=AFTER)
-        for first, last in _runs(columns["constrained"]):
+        for first, last in _runs(above):
             made.add_layout(
                 BoxAnnotation(
                     left=first - 0.5, right=last + 0.5, fill_color=BEFORE, fill_alpha=0.15
@@ -128,7 +132,7 @@ def scales(data: Data) -> list[Any]:
     """All scales, smallest first, as bars from 1."""
     ordered = sorted(data["scales"].items(), key=lambda item: item[1])
     ordered = [(name, scale) for name, scale in ordered if scale > 0]
-    if not ordered:
+    if all(scale == 1 for _, scale in ordered):
         return []
     made = _axes(
         "tensor, smallest scale first",

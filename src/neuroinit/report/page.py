@@ -30,7 +30,7 @@ def page(data: Data, title: str = "Initialization report") -> str:
 
     Args:
         data: ``scales``, ``history``, ``before``, ``after``, ``settings``, ``engine``, ``stopped``,
-            ``held_out``, ``blocked``, ``reinitialized`` and ``versions`` of a result, as plain
+            ``held_out``, ``blocked``, ``drawn`` and ``versions`` of a result, as plain
             values; ``before`` and ``after`` with their derived numbers.
         title: Heading and title of the page.
     """

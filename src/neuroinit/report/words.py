@@ -44,11 +44,13 @@ def number(value: Any) -> str:
 def summary(data: Data) -> list[str]:
     """What was done, what came of it, and what to know about it: one sentence or two each."""
     history, scales = data["history"], data["scales"]
+    method = data["settings"].get("method", "The method")
     seconds = sum(record["seconds"] for record in history)
     found = [
-        f"{data['settings'].get('method', 'The method')} looked at {len(history)} batches in "
-        f"{seconds:.1f} s and learned one factor for each of {len(scales)} parameter tensors "
-        f"({data['stopped']})."
+        f"{method} looked at {len(history)} batches in {seconds:.1f} s and learned one factor for "
+        f"each of {len(scales)} parameter tensors ({data['stopped']})."
+        if history
+        else f"{method} looked at no batch: it draws fresh values and learns nothing."
     ]
     before, after = data["before"], data["after"]
     if before and after:
@@ -81,7 +83,7 @@ def _bound(data: Data) -> list[str]:
 
 
 def _range(scales: Mapping[str, float]) -> list[str]:
-    if not scales:
+    if all(scale == 1 for scale in scales.values()):
         return []
     low, high = min(scales, key=scales.__getitem__), max(scales, key=scales.__getitem__)
     return [
@@ -97,8 +99,8 @@ def _remarks(data: Data) -> list[str]:
             f"All-zero tensors kept the gradient from {listed(data['blocked'])}: these were not "
             "optimized. `reinit_zeros=0.01` gives all-zero tensors a small start."
         )
-    if data["reinitialized"]:
-        found.append(f"Given a small normal start: {listed(list(data['reinitialized']))}.")
+    if data["drawn"]:
+        found.append(f"Given fresh values: {listed(list(data['drawn']))}.")
     return found
 
 

@@ -1,0 +1,243 @@
+"""Several initializations of one model, side by side."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from neuroinit.borrow import isolated
+from neuroinit.checks import check_callable
+from neuroinit.comparison import AS_IS, Comparison, ComparisonRecord
+from neuroinit.diagnose import GradientStats, measure
+from neuroinit.errors import GradientError
+from neuroinit.methods.base import Initialization
+from neuroinit.methods.warmup import Warmup
+from neuroinit.optimize import optimize
+from neuroinit.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.progress import Progress
+
+Train = Callable[..., float]
+_TIMED = 3  # training steps whose fastest is the unit of cost
+
+
+def compare(
+    model_factory: Callable[[], nn.Module],
+    batches: Iterable[Any],
+    methods: Sequence[Initialization | None] | Mapping[str, Initialization | None],
+    seeds: Iterable[int] = (0, 1, 2),
+    loss_fn: LossFunction | None = F.cross_entropy,
+    *,
+    train: Train | None = None,
+    compute_loss: ComputeLoss | None = None,
+    engine: str = "auto",
+    progress: bool = True,
+    show: bool = True,
+) -> Comparison:
+    """Initialize a model in several ways, measure each, train each if you say how.
+
+    Args:
+        model_factory: Makes a fresh model; torch is seeded before it is called.
+        batches: A list or a DataLoader, gone through again for every method. The measures are taken
+            on its first batch; a list gives the others to the methods.
+        methods: Initializations, or names of your own for them; ``None`` leaves the model as it is.
+        seeds: One model a seed and method.
+        loss_fn: ``loss_fn(output, target)``.
+        train: ``train(model) -> score``, called with every initialized model, torch seeded before.
+            With :class:`~neuroinit.Warmup` among the methods, ``train(model, warmup)``: it gets
+            the ``Warmup``, or ``None`` for the other methods.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        engine: As for :func:`optimize`.
+        progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
+        show: Print the table at the end.
+
+    Returns:
+        One record for each method and seed. A method whose gradients are not finite or zero is
+        recorded as failed; other errors are raised.
+
+    Example:
+        >>> from neuroinit.methods.classic import Kaiming, Xavier
+        >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
+        >>> factory = lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> table = compare(factory, batches, [None, Kaiming(), Xavier()], seeds=[0], show=False)
+        >>> [record.method for record in table]
+        ['as it is', 'Kaiming', 'Xavier']
+    """
+    named = _named(methods)
+    _check(model_factory, batches, named, train)
+    seeds = list(seeds)
+    pool = list(batches) if isinstance(batches, (list, tuple)) else batches
+    held = next(iter(pool))
+    rest = pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool
+    records: list[ComparisonRecord] = []
+    with isolated(), Progress("compare", len(named) * len(seeds), progress) as bar:
+        for seed in seeds:
+            torch.manual_seed(seed)
+            first = model_factory()
+            unit = _training_step(first, held, loss_fn, compute_loss)
+            for name, method in named.items():
+                bar.show(len(records), f"seed {seed}, {name}")
+                one = _One(first, held, loss_fn, compute_loss, engine, seed)
+                records.append(one.record(name, method, rest, unit, train))
+    found = Comparison(records)
+    if show:
+        found.print()
+    return found
+
+
+class _One:
+    """One seed's model, initialized in one way."""
+
+    def __init__(
+        self,
+        first: nn.Module,
+        held: Any,
+        loss_fn: LossFunction | None,
+        compute_loss: ComputeLoss | None,
+        engine: str,
+        seed: int,
+    ) -> None:
+        self.model, self.held, self.seed = copy.deepcopy(first), held, seed
+        self.loss_fn, self.compute_loss, self.engine = loss_fn, compute_loss, engine
+
+    def record(
+        self,
+        name: str,
+        method: Initialization | None,
+        batches: Any,
+        unit: float,
+        train: Train | None,
+    ) -> ComparisonRecord:
+        """Initialize, measure, train."""
+        before, failed = self._stats(), ""
+        torch.manual_seed(self.seed)
+        seconds = math.nan
+        try:
+            seconds = 0.0 if method is None else self._initialize(method, batches)
+        except GradientError as error:
+            failed = str(error)
+        after = None if failed else self._stats()
+        score = math.nan if failed or train is None else self._train(method, train)
+        old, new = _numbers(before), _numbers(after)
+        return ComparisonRecord(
+            method=name,
+            seed=self.seed,
+            **{f"{key}_before": value for key, value in old.items()},
+            **new,
+            seconds=seconds,
+            cost=seconds / unit,
+            score=score,
+            failed=failed,
+        )
+
+    def _initialize(self, method: Initialization, batches: Any) -> float:
+        """Apply a method; returns the seconds of its steps, or of its drawing."""
+        begun = time.perf_counter()
+        if method.steps == 0:
+            optimize(self.model, (), None, method).apply_(self.model)
+            return time.perf_counter() - begun
+        result = optimize(
+            self.model,
+            batches,
+            self.loss_fn,
+            method,
+            self.compute_loss,
+            engine=self.engine,
+            progress=False,
+        )
+        result.apply_(self.model)
+        return sum(record.seconds for record in result.history)
+
+    def _stats(self) -> GradientStats | None:
+        problem = Problem(self.model, self.loss_fn, self.compute_loss)
+        problem.place(problem.unit_scales)
+        batch = problem.prepare(self.held)
+        try:
+            return measure(problem, batch, Initialization().measured(problem, batch, None))
+        except GradientError:
+            return None
+
+    def _train(self, method: Initialization | None, train: Train) -> float:
+        torch.manual_seed(self.seed)
+        warmup = method if isinstance(method, Warmup) else None
+        return float(train(self.model, warmup) if _takes_warmup(train) else train(self.model))
+
+
+def _named(
+    methods: Sequence[Initialization | None] | Mapping[str, Initialization | None],
+) -> dict[str, Initialization | None]:
+    if isinstance(methods, Mapping):
+        return dict(methods)
+    named: dict[str, Initialization | None] = {}
+    for method in methods:
+        name = AS_IS if method is None else type(method).__name__
+        count = sum(known == name or known.startswith(f"{name} ") for known in named)
+        named[f"{name} {count + 1}" if count else name] = method
+    return named
+
+
+def _check(
+    model_factory: Any, batches: Any, named: dict[str, Initialization | None], train: Any
+) -> None:
+    check_callable("model_factory", model_factory)
+    if isinstance(model_factory, nn.Module):
+        raise TypeError(
+            "Parameter `model_factory` should make a fresh model on every call. Found a module. "
+            "Pass a function, for example `lambda: Net()`."
+        )
+    if isinstance(batches, Iterator) or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"Parameter `batches` should be a list or a DataLoader, which can be gone through for "
+            f"every method. Found a `{type(batches).__name__}`."
+        )
+    if not named:
+        raise ValueError("Parameter `methods` is empty. Pass for example `[None, NIO()]`.")
+    for name, method in named.items():
+        if method is not None and not isinstance(method, Initialization):
+            raise TypeError(
+                f"Parameter `methods` should hold initializations such as `NIO()`, or `None`. "
+                f"Found `{name} = {method!r}`."
+            )
+    if train is not None:
+        check_callable("train", train)
+        if any(isinstance(m, Warmup) for m in named.values()) and not _takes_warmup(train):
+            raise TypeError(
+                "With `Warmup` among the methods, `train` should take two arguments, "
+                "`train(model, warmup)`: `warmup` is the `Warmup`, or `None`."
+            )
+
+
+def _takes_warmup(train: Train) -> bool:
+    try:
+        inspect.signature(train).bind(None, None)
+    except TypeError:
+        return False
+    return True
+
+
+def _training_step(
+    model: nn.Module, batch: Any, loss_fn: LossFunction | None, compute_loss: ComputeLoss | None
+) -> float:
+    """Seconds of a forward and backward pass of the batch, on a copy; the fastest of a few."""
+    copied = copy.deepcopy(model)
+    problem = Problem(copied, loss_fn, compute_loss)
+    prepared, times = problem.prepare(batch), []
+    for _ in range(_TIMED):
+        problem.place(problem.unit_scales)
+        with problem.session():
+            begun = time.perf_counter()
+            problem.loss(prepared).backward()  # type: ignore[no-untyped-call]
+            times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def _numbers(stats: GradientStats | None) -> dict[str, float]:
+    names = ("loss", "cosine", "norm", "norm_ratio")
+    return {n: math.nan if stats is None else float(getattr(stats, n)) for n in names}

@@ -1,0 +1,93 @@
+"""Fresh values for a tensor as a recipe: the same recipe gives the same values, on any device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CUT = 2.0  # truncated normal values lie within so many standard deviations
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a tensor is filled.
+
+    Args:
+        kind: ``"normal"``, ``"trunc_normal"``, ``"uniform"``, ``"orthogonal"`` or ``"constant"``.
+        size: The standard deviation (of the normal before it is truncated), the bound of the
+            uniform values, the gain of the orthogonal matrix, or the constant.
+        seed: Of the random numbers.
+        blocks: The tensor is so many matrices, one below the other: gates, or query, key and value.
+        zero_row: A row that stays zero: the padding token of an embedding.
+
+    Example:
+        >>> matrix = Draw("orthogonal", 1.0, seed=3).like(torch.empty(2, 2))
+        >>> torch.allclose(matrix @ matrix.T, torch.eye(2))
+        True
+    """
+
+    kind: str
+    size: float
+    seed: int = 0
+    blocks: int = 1
+    zero_row: int | None = None
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """A tensor of the same shape, dtype and device."""
+        generator = torch.Generator().manual_seed(self.seed)
+        rows = [tensor.shape] if self.blocks == 1 else [p.shape for p in tensor.chunk(self.blocks)]
+        parts = [self.size * _KINDS[self.kind](shape, generator) for shape in rows]
+        filled = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if self.zero_row is not None:
+            filled[self.zero_row] = 0
+        return filled.to(tensor)
+
+
+def new_seed() -> int:
+    """A seed from torch's global generator."""
+    return int(torch.randint(2**31, ()))
+
+
+def _normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+
+
+def _unit(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu")
+
+
+def _uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    return 2 * _unit(shape, generator) - 1
+
+
+def _trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """By inversion: uniform between the values of the error function at the two cuts."""
+    edge = math.erf(CUT / math.sqrt(2))
+    return math.sqrt(2) * torch.erfinv(edge * _uniform(shape, generator))
+
+
+def _orthogonal(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Orthonormal rows or columns, whichever are fewer, uniformly distributed (Saxe et al.)."""
+    rows, columns = shape[0], math.prod(shape[1:])
+    tall = _normal(torch.Size([max(rows, columns), min(rows, columns)]), generator)
+    q, r = torch.linalg.qr(tall)
+    q = q * r.diagonal().sign()
+    matrix: Tensor = q if rows >= columns else q.T
+    return matrix.reshape(shape)
+
+
+def _ones(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    return torch.ones(shape, dtype=torch.float64, device="cpu")
+
+
+_KINDS: dict[str, Callable[[torch.Size, torch.Generator], Tensor]] = {
+    "normal": _normal,
+    "trunc_normal": _trunc_normal,
+    "uniform": _uniform,
+    "orthogonal": _orthogonal,
+    "constant": _ones,
+}

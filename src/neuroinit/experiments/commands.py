@@ -1,0 +1,146 @@
+"""Commands of ``neuroinit`` that run experiments."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from neuroinit.experiments import checkpoint, grid
+from neuroinit.experiments.config import Config
+from neuroinit.experiments.data import load
+from neuroinit.experiments.models import build
+from neuroinit.experiments.reproduce import reproduce as reproduce_
+from neuroinit.experiments.starts import learned, start_
+from neuroinit.experiments.train import train as train_
+
+
+def train(
+    config: Config,
+    out: Path = Path("run"),
+    root: Path = Path("data"),
+    download: bool = False,
+    json: bool = False,
+) -> None:
+    """Train a model from an initialization of your choice.
+
+    A run that was interrupted goes on where it was; one that is done is shown again.
+    Example: `neuroinit train --model resnet-20 --data digits --method nio --epochs 5 --out run`
+
+    Args:
+        config: What to compute.
+        out: Folder of the run: configuration, metrics, checkpoint, trained model, result.
+        root: Where CIFAR is.
+        download: Fetch CIFAR if it is not there.
+        json: Print the result as JSON, for machines.
+    """
+    outcome = train_(config, out, root, download)
+    if json:
+        print(json_module.dumps({**asdict(outcome), "folder": str(out)}))
+        return
+    loss = "not finite" if outcome.train_loss is None else f"{outcome.train_loss:.3f}"
+    print(
+        f"{config.model} from {config.method}: test accuracy {100 * outcome.accuracy:.1f} %, "
+        f"training loss {loss}, {outcome.steps} steps in {outcome.train_seconds:.0f} s "
+        f"(data {100 * outcome.data_share:.1f} %), initialization {outcome.init_seconds:.0f} s. "
+        f"Run: {out}"
+    )
+
+
+def init(
+    model: str,
+    out: Path = Path("init.safetensors"),
+    data: str = "digits",
+    method: str = "nio",
+    batch_size: int = 64,
+    seed: int = 0,
+    image_size: int | None = None,
+    root: Path = Path("data"),
+    download: bool = False,
+    json: bool = False,
+) -> None:
+    """Optimize the initialization of a model and write it as a checkpoint.
+
+    The scales and the history stand beside it as JSON. Load it with
+    `model.load_state_dict(safetensors.torch.load_file("init.safetensors"))`.
+    Example: `neuroinit init --model timm:resnet18 --data folder:imagenet --image-size 224`
+
+    Args:
+        model: A name of the registry such as `resnet-110-nobn`, `torchvision:NAME`, `timm:NAME`.
+        out: Where to write the checkpoint.
+        data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
+        method: `nio`, `nio:steps=20,gamma=2.0`, `nio-paper:preset='cifar10-resnet110'` and others.
+        batch_size: Images a step.
+        seed: Of the weights and the data.
+        image_size: Edge of the images of a folder.
+        root: Where CIFAR is.
+        download: Fetch CIFAR if it is not there.
+        json: Print where the files are as JSON, for machines.
+    """
+    if not out.parent.is_dir():
+        raise ValueError(f"`--out {out}`: there is no folder `{out.parent}`.")
+    learned(method)
+    images = load(data, root, download, image_size=image_size)
+    images.steps(batch_size)
+    torch.manual_seed(seed)
+    network = build(model, images.classes)
+    result = start_(network, method, images.samples(batch_size, seed))
+    notes = {"model": model, "classes": images.classes, "method": method, "seed": seed}
+    checkpoint.write_tensors(out, network.state_dict(), notes)
+    if result is not None:
+        result.save(out.with_suffix(".json"))
+    scales = str(out.with_suffix(".json")) if result else None
+    if json:
+        print(json_module.dumps({"checkpoint": str(out), "scales": scales}))
+        return
+    if result is not None:
+        print(result)
+    print(f"Checkpoint: {out}" + (f", scales: {scales}" if scales else ""))
+
+
+def reproduce(
+    name: Literal["table1", "table2", "table3", "table4", "table5", "figure2", "figure3"],
+    /,
+    scale: Literal["paper", "small", "smoke"] = "small",
+    out: Path = Path("runs"),
+    data: str | None = None,
+    root: Path = Path("data"),
+    download: bool = False,
+    seeds: tuple[int, ...] = (),
+    training: bool = True,
+    json: bool = False,
+) -> None:
+    """Reproduce a table or a figure of the paper: run what is missing, then write it.
+
+    Can be interrupted at any time; the same command goes on. Several processes can share `--out`
+    if each has `--seeds` of its own.
+    Example: `neuroinit reproduce table1 --scale small --download`
+
+    Args:
+        name: What to reproduce.
+        scale: The paper's size (GPUs), a size for a laptop, or a minute's proof that it runs.
+        out: Folder of the runs, tables and figures.
+        data: Other data than the paper's, for example `folder:PATH` for ImageNet.
+        root: Where CIFAR is.
+        download: Fetch CIFAR if it is not there.
+        seeds: Only these seeds.
+        training: `--no-training` measures only what needs none: the costs of tables 3 and 4.
+        json: Print where the files are as JSON, for machines.
+    """
+    place = grid.Place(out, root, download, lambda line: print(line, file=sys.stderr, flush=True))
+    paths = reproduce_(name, scale, place, data, seeds, training)
+    if json:
+        print(json_module.dumps({"files": [str(path) for path in paths]}))
+        return
+    for path in paths:
+        if path.suffix == ".md":
+            print(path.read_text())
+        print(path)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"train": train, "init": init, "reproduce": reproduce}

@@ -1,0 +1,140 @@
+"""Figures 2 and 3 of the paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuroinit import plots
+from neuroinit.diagnose import GradientStats, gradient_stats
+from neuroinit.experiments.checkpoint import replacing, write_json
+from neuroinit.experiments.config import Config
+from neuroinit.experiments.data import Data, load
+from neuroinit.experiments.grid import Found, Place, spread
+from neuroinit.experiments.models import build
+from neuroinit.experiments.paper import Cell
+from neuroinit.experiments.starts import learned, start_
+from neuroinit.optimize import optimize
+from neuroinit.progress import Progress
+from neuroinit.split import sub_batches
+
+BATCHES_SEED = 10_000  # of the batches that are measured: no method has seen them in this order
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a picture, whole or not at all."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def figure2(cells: Sequence[Cell], found: Found, path: Path) -> None:
+    """How a batch is cut, and the test accuracy of a network started from each way."""
+    made, axes = plots.figure(1, width=6.4, height=0.75 * len(cells) + 0.6)
+    ax = axes[0, 0]
+    for place, cell in enumerate(cells):
+        size = cell.config.init_batch_size or cell.config.batch_size
+        d, r = int(cell.row), float(cell.column)
+        intervals = sub_batches(size, d, r, "reference")
+        for i, (first, last) in enumerate(intervals):
+            bottom = -place + 0.3 - 0.6 * (i + 1) / d
+            color = plots.AFTER if i % 2 else plots.BEFORE
+            ax.barh(bottom, last - first, 0.6 / d, first, align="edge", color=color, alpha=0.7)
+        accuracies = [100 * o.accuracy for o in found[cell.group, cell.row, cell.column]]
+        ax.text(1.04 * size, -place, f"{spread(accuracies, 1)} %", va="center", fontsize=9)
+    ax.set_yticks([-i for i in range(len(cells))], [cell.group for cell in cells])
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("samples of a batch, and test accuracy after training", fontsize=8)
+    ax.set_xlim(0, 1.4 * size)
+    ax.set_xticks([0, size // 2, size])
+    ax.grid(visible=False)
+    save(made, path)
+
+
+def figure3(config: Config, batches: int, samples: int, place: Place) -> dict[str, Any]:
+    """Sample-wise gradients before and after a method: records for the four panels.
+
+    Args:
+        config: Network, data, seed, and the method; its start is what the method starts from.
+        batches: How many batches for panels (b) and (d).
+        samples: Images of a batch.
+        place: Where the records are kept.
+    """
+    key = replace(config, epochs=batches, train_images=None).key
+    path = place.out / "figure3" / f"{config.model}-{key}-{samples}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        place.say(f"figure 3: {config.model}")
+        data = load(config.data, place.root, place.download, None, 8, config.image_size)
+        write_json(path, _records(config, data, batches, samples))
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def _records(config: Config, data: Data, batches: int, samples: int) -> dict[str, Any]:
+    method = learned(config.method)
+    if method is None:
+        raise ValueError(f"`{config.method}` changes nothing that Figure 3 could show.")
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        model = build(config.model, data.classes)
+        start_(model, "kaiming", [])
+    measured = list(islice(data.samples(samples, BATCHES_SEED), batches))
+    before = _stats(model, measured)
+    size = config.init_batch_size or config.batch_size
+    optimize(model, data.samples(size, config.seed), method=method).apply_(model)
+    return {"before": before, "after": _stats(model, measured)}
+
+
+def _stats(model: torch.nn.Module, batches: Sequence[Any]) -> dict[str, Any]:
+    """Per layer on the first batch, and for all parameters on each."""
+    found: list[GradientStats] = []
+    with Progress("sample-wise gradients", len(batches)) as bar:
+        for batch in batches:
+            found.append(gradient_stats(model, batch, sub_batches="samples", batch_stats="batch"))
+            bar.show(len(found))
+    layers = [dict(layer) for layer in found[0].layers if not layer.name.endswith("bias")]
+    return {
+        "layers": layers,
+        "norm_ratio": [stats.norm_ratio for stats in found],
+        "cosine": [stats.cosine for stats in found],
+    }
+
+
+PANELS = (
+    ("norm_ratio", "layers", "(a) norm ratio of every layer"),
+    ("norm_ratio", "batches", "(b) norm ratio over batches"),
+    ("cosine", "layers", "(c) cosine of every layer"),
+    ("cosine", "batches", "(d) cosine over batches"),
+)
+
+
+def draw_figure3(records: dict[str, dict[str, Any]], path: Path) -> None:
+    """The four panels, one row a network."""
+    made, axes = plots.figure(4, len(records), width=2.9, height=2.4)
+    for row, (title, record) in zip(axes, records.items(), strict=True):
+        for ax, (quantity, kind, panel) in zip(row, PANELS, strict=True):
+            for when, color, label in (
+                ("before", plots.BEFORE, "Kaiming"),
+                ("after", plots.AFTER, "NIO"),
+            ):
+                own = record[when]
+                values = (
+                    [layer[quantity] for layer in own["layers"]]
+                    if kind == "layers"
+                    else own[quantity]
+                )
+                ax.plot(values, color=color, label=label, linewidth=1)
+            if quantity == "norm_ratio" and ax.get_ylim()[1] > 30:
+                ax.set_yscale("log")
+            ax.locator_params(axis="x", integer=True)
+            ax.set_title(panel, fontsize=9)
+            ax.set_xlabel("weight tensor" if kind == "layers" else "batch", fontsize=8)
+        row[0].set_ylabel(title, fontsize=9)
+        row[0].legend(fontsize=8, frameon=False)
+    save(made, path)

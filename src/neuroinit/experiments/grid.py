@@ -1,0 +1,70 @@
+"""A grid of runs: what is done is read, what was interrupted goes on, the rest is run."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from neuroinit.experiments.config import Config
+from neuroinit.experiments.paper import Cell
+from neuroinit.experiments.starts import parse
+from neuroinit.experiments.train import Outcome, train
+
+Say = Callable[[str], None]
+Found = dict[tuple[str, str, str], list[Outcome]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs live and data is.
+
+    Args:
+        out: Folder of runs and of what is made of them.
+        root: Where CIFAR is.
+        download: Fetch CIFAR if it is not there.
+        say: Called with one line a run.
+    """
+
+    out: Path
+    root: Path = Path("data")
+    download: bool = False
+    say: Say = lambda line: None
+
+
+def folder_of(config: Config, place: Place) -> Path:
+    """The folder of a run: readable, and another for every configuration."""
+    name = re.sub(r"\W+", "-", f"{config.model} {parse(config.method)[0]} {config.seed}")
+    return place.out / "runs" / f"{name}-{config.key}"
+
+
+def run_all(cells: Iterable[Cell], seeds: Sequence[int], place: Place) -> Found:
+    """Run every cell with every seed, seed by seed, so that an early stop leaves whole tables."""
+    found: Found = {}
+    todo = [(seed, cell) for seed in seeds for cell in cells]
+    for number, (seed, cell) in enumerate(todo, 1):
+        config = replace(cell.config, seed=seed)
+        outcome = train(config, folder_of(config, place), place.root, place.download)
+        found.setdefault((cell.group, cell.row, cell.column), []).append(outcome)
+        place.say(
+            f"{number}/{len(todo)}  {' '.join(filter(None, (cell.group, cell.row, cell.column)))}  "
+            f"seed {seed}: {100 * outcome.accuracy:.1f} %"
+        )
+    return found
+
+
+def spread(values: Sequence[float | None], digits: int = 2) -> str:
+    """Mean and standard deviation; a run without a number makes the mean meaningless.
+
+    Example:
+        >>> spread([1.0, 2.0, 3.0]), spread([1.5]), spread([1.0, None])
+        ('2.00 ± 1.00', '1.50', 'diverged 1 of 2')
+    """
+    numbers = [value for value in values if value is not None and math.isfinite(value)]
+    if len(numbers) < len(values):
+        return f"diverged {len(values) - len(numbers)} of {len(values)}"
+    mean = f"{statistics.fmean(numbers):.{digits}f}"
+    return mean if len(numbers) == 1 else f"{mean} ± {statistics.stdev(numbers):.{digits}f}"

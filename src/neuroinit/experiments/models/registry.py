@@ -1,0 +1,101 @@
+"""A model by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from torch import nn
+
+from neuroinit.experiments import vision
+from neuroinit.experiments.models.densenet import DenseNet
+from neuroinit.experiments.models.fixup import FixupResNet
+from neuroinit.experiments.models.norms import without_batchnorm
+from neuroinit.experiments.models.resnet import ResNet
+from neuroinit.experiments.models.wrn import WideResNet
+
+NO_BATCHNORM = "-nobn"
+
+
+def _swin(classes: int) -> nn.Module:
+    """Swin for 32x32 images: patches and windows of 4x4, three stages of two blocks."""
+    swin: nn.Module = vision.torchvision().models.SwinTransformer(
+        patch_size=[4, 4],
+        embed_dim=48,
+        depths=[2, 2, 2],
+        num_heads=[2, 4, 8],
+        window_size=[4, 4],
+        stochastic_depth_prob=0.0,
+        num_classes=classes,
+    )
+    return swin
+
+
+def _torchvision(name: str, classes: int) -> nn.Module:
+    models = vision.torchvision().models
+    if name not in models.list_models(module=models):
+        raise ValueError(f"torchvision has no classifier `{name}`: see torchvision.models.")
+    model: nn.Module = models.get_model(name, weights=None, num_classes=classes)
+    return model
+
+
+def _timm(name: str, classes: int) -> nn.Module:
+    timm = vision.timm()
+    if not timm.is_model(name):
+        raise ValueError(f"timm has no model `{name}`: see timm.list_models().")
+    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
+    return model
+
+
+# pattern of a name -> the model from the groups of its pattern and the number of classes
+FAMILIES: dict[str, Callable[..., nn.Module]] = {
+    r"resnet-(\d+)": lambda depth, classes: ResNet(int(depth), classes),
+    r"densenet-(\d+)": lambda depth, classes: DenseNet(int(depth), classes, bc=False),
+    r"densenet-bc-(\d+)": lambda depth, classes: DenseNet(int(depth), classes, bc=True),
+    r"wrn-(\d+)-(\d+)": lambda depth, k, classes: WideResNet(int(depth), int(k), classes),
+    r"fixup-resnet-(\d+)": lambda depth, classes: FixupResNet(int(depth), classes),
+    r"swin-cifar": _swin,
+    r"torchvision:(\w+)": _torchvision,
+    r"timm:([\w.]+)": _timm,
+}
+
+
+def names() -> list[str]:
+    """Names of the paper's models; the depths (and ``timm:``, ``torchvision:``) are open.
+
+    Example:
+        >>> "resnet-110-nobn" in names()
+        True
+    """
+    plain = [f"resnet-{depth}" for depth in (20, 32, 44, 56, 110)]
+    plain += ["densenet-40", "densenet-bc-100", "wrn-28-10"]
+    fixup = [f"fixup-{name}" for name in plain if name.startswith("resnet")]
+    big = ["torchvision:resnet50", "timm:swin_tiny_patch4_window7_224"]
+    return [*plain, *(name + NO_BATCHNORM for name in plain), *fixup, "swin-cifar", *big]
+
+
+def build(name: str, classes: int = 10) -> nn.Module:
+    """Build a model by its name, for RGB images.
+
+    Args:
+        name: ``resnet-20``, ``densenet-bc-100``, ``wrn-28-10``, ``fixup-resnet-110`` and the like,
+            or ``torchvision:`` or ``timm:`` and a name of theirs. With ``-nobn`` at the end, every
+            BatchNorm is replaced by a learnable bias, zero at the start.
+        classes: Number of classes.
+
+    Raises:
+        ValueError: There is no such model; the message lists names.
+
+    Example:
+        >>> sum(p.numel() for p in build("resnet-20").parameters())
+        269722
+    """
+    if classes < 1:
+        raise ValueError(f"`classes` should be at least 1. Found `classes={classes}`.")
+    stem = name.removesuffix(NO_BATCHNORM)
+    for pattern, family in FAMILIES.items():
+        match = re.fullmatch(pattern, stem)
+        if match:
+            model = family(*match.groups(), classes)
+            return without_batchnorm(model) if stem != name else model
+    raise ValueError(f"There is no model `{name}`. Choose one of {', '.join(names())}.")

@@ -1,0 +1,327 @@
+"""The paper's tables as grids of runs, at three sizes, and the numbers that the paper prints.
+
+``paper`` is Appendix B. ``small`` asks the same of ResNet-20 and a small Swin on a part of
+CIFAR-10, in about two hours of two cores; ``smoke`` shows in a minute that everything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neuroinit.experiments.augment import Augmentation
+from neuroinit.experiments.config import Config
+
+WITH, WITHOUT = "w/ BN", "w/o BN"
+OURS, AUTHORS = "NIO (ours)", "NIO (authors)"  # our defaults, and the authors' released code
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a table: where it stands, and what it computes."""
+
+    group: str
+    row: str
+    column: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A size for all experiments.
+
+    Args:
+        seeds: How many.
+        cifar: Configuration for the convolutional networks of Tables 1, 2 and 4 and Figure 2.
+        models: Column of the table -> (model, name in the authors' settings).
+        imagenet: Configuration for Table 3.
+        swin: Configuration for Table 5, with warmup.
+        nio: Settings of NIO that replace those of the paper.
+        steps: Steps of MetaInit and GradInit; ``None`` for their papers'.
+        splits: The settings (D, r) of Table 4.
+        figure3: Network of Figure 3.
+        batches: Batches of its panels (b) and (d).
+        samples: Images of each of them.
+    """
+
+    seeds: int
+    cifar: Config
+    models: dict[str, tuple[str, str]]
+    imagenet: Config
+    swin: Config
+    nio: dict[str, Any]
+    steps: dict[str, int | None]
+    splits: tuple[tuple[int, float], ...]
+    figure3: str
+    batches: int
+    samples: int
+
+
+_STANDARD = Augmentation(crop=4, flip=True, cutout=16)
+_PAPER = Config(data="cifar10", epochs=500, augmentation=_STANDARD)
+_SMALL = replace(_PAPER, epochs=4, train_images=4000, test_images=1000, init_batch_size=64)
+_SMOKE = Config(
+    model="resnet-8",
+    epochs=1,
+    batch_size=32,
+    train_images=128,
+    test_images=64,
+    augmentation=Augmentation(crop=1, cutout=2),
+)
+_SWIN: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.05, "clip": 5.0}
+_MIXED = Augmentation(crop=0, flip=True, randaugment=True, mixup=0.8)
+_SPLITS = tuple((d, r) for d in (2, 3, 4) for r in (0.0, 0.2, 0.4, 0.6))
+
+SCALES: dict[str, Scale] = {
+    "paper": Scale(
+        seeds=4,
+        cifar=_PAPER,
+        models={
+            "ResNet-110": ("resnet-110", "resnet110"),
+            "DenseNet-100": ("densenet-bc-100", "densenet100"),
+            "WRN-28-10": ("wrn-28-10", "wrn28-10"),
+        },
+        imagenet=Config(
+            model="torchvision:resnet50",
+            data="folder:imagenet",
+            epochs=100,
+            batch_size=256,
+            schedule="step",
+            image_size=224,
+            augmentation=Augmentation(crop=0, flip=True),
+            init_batch_size=64,
+        ),
+        swin=Config(
+            model="timm:swin_tiny_patch4_window7_224",
+            data="folder:imagenet",
+            epochs=300,
+            batch_size=1024,
+            warmup_epochs=20.0,
+            label_smoothing=0.1,
+            image_size=224,
+            augmentation=_MIXED,
+            init_batch_size=64,
+            **_SWIN,
+        ),
+        nio={},
+        steps={"metainit": None, "gradinit": None},
+        splits=_SPLITS,
+        figure3="resnet-110",
+        batches=100,
+        samples=128,
+    ),
+    "small": Scale(
+        seeds=3,
+        cifar=_SMALL,
+        models={"ResNet-20": ("resnet-20", "resnet110")},
+        imagenet=replace(_SMALL, model="resnet-20"),
+        swin=replace(
+            _SMALL,
+            model="swin-cifar",
+            epochs=8,
+            warmup_epochs=1.0,
+            label_smoothing=0.1,
+            augmentation=Augmentation(crop=4, flip=True, mixup=0.8),
+            **_SWIN,
+        ),
+        nio={"steps": 30},
+        steps={"metainit": 30, "gradinit": 30},
+        splits=((2, 0.0), (2, 0.6), (4, 0.2)),
+        figure3="resnet-110",
+        batches=100,
+        samples=16,
+    ),
+    "smoke": Scale(
+        seeds=2,
+        cifar=_SMOKE,
+        models={"ResNet-8": ("resnet-8", "resnet110")},
+        imagenet=_SMOKE,
+        swin=replace(_SMOKE, model="swin-cifar", warmup_epochs=0.5, **_SWIN),
+        nio={"steps": 2},
+        steps={"metainit": 2, "gradinit": 2},
+        splits=((2, 0.0), (4, 0.2)),
+        figure3="resnet-8",
+        batches=2,
+        samples=4,
+    ),
+}
+
+
+def spelled(name: str, **settings: Any) -> str:
+    """A method and its settings as :mod:`~neuroinit.experiments.starts` reads them.
+
+    Example:
+        >>> spelled("nio", steps=40)
+        'nio:steps=40'
+    """
+    given = ",".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
+    return f"{name}:{given}" if given else name
+
+
+def methods(scale: Scale, preset: str) -> dict[str, dict[str, Any]]:
+    """Rows of Tables 1 and 2: what each changes in the configuration."""
+    return {
+        "Kaiming": {"method": "kaiming"},
+        "Warmup": {"method": "kaiming", "warmup_epochs": 1.0},
+        "MetaInit": {"method": spelled("metainit", steps=scale.steps["metainit"])},
+        "GradInit": {"method": spelled("gradinit", steps=scale.steps["gradinit"])},
+        AUTHORS: {"method": spelled("nio-reference", preset=preset, **scale.nio)},
+        OURS: {"method": spelled("nio", **scale.nio)},
+    }
+
+
+def cifar(scale: Scale, name: str, data: str | None) -> Iterator[Cell]:
+    """Tables 1 and 2: three networks with and without BatchNorm; ``name`` is the dataset."""
+    base = replace(scale.cifar, data=data or (name if scale.cifar.data == "cifar10" else "digits"))
+    if name == "cifar100":
+        base = replace(base, augmentation=replace(base.augmentation, cutout=8))
+    for group, suffix in ((WITH, ""), (WITHOUT, "-nobn")):
+        for column, (model, preset) in scale.models.items():
+            changes = {"model": model + suffix, "clip": 1.0 if suffix else 0.0}
+            for row, method in methods(scale, f"{name}-{preset}{suffix}").items():
+                yield Cell(group, row, column, replace(base, **{**changes, **method}))
+
+
+def table3(scale: Scale, data: str | None) -> Iterator[Cell]:
+    """Table 3: ResNet-50 on ImageNet, or its stand-in."""
+    base = replace(scale.imagenet, data=data or scale.imagenet.data)
+    rows = methods(scale, "imagenet-resnet50")
+    if base.model.startswith("resnet-"):  # torchvision's ResNet has no FixUp
+        rows["FixUp"] = {"method": "fixup", "model": f"fixup-{base.model}"}
+    for row in ("Kaiming", "FixUp", "MetaInit", "GradInit", AUTHORS, OURS):
+        if row in rows:
+            yield Cell("", row, "ResNet", replace(base, **rows[row]))
+
+
+def table4(scale: Scale, data: str | None) -> Iterator[Cell]:
+    """Table 4: numbers of sub-batches and overlap ratios."""
+    model, preset = next(iter(scale.models.values()))
+    name = data or ("cifar100" if scale.cifar.data == "cifar10" else "digits")
+    base = replace(scale.cifar, model=model, data=name)
+    for d, r in scale.splits:
+        changes = {"preset": f"cifar100-{preset}", **scale.nio, "sub_batches": d, "overlap": r}
+        method = spelled("nio-reference", **changes)
+        yield Cell("", str(d), f"r={r:g}", replace(base, method=method))
+
+
+def table5(scale: Scale, data: str | None) -> Iterator[Cell]:
+    """Table 5: Swin with and without warmup."""
+    base = replace(scale.swin, data=data or scale.swin.data)
+    gradinit = spelled("gradinit", steps=scale.steps["gradinit"])
+    columns = {
+        "Kaiming": "kaiming",
+        "TruncNormal": "trunc-normal",
+        "GradInit": gradinit,
+        AUTHORS: spelled("nio-reference", preset="imagenet-swin-t", **scale.nio),
+        OURS: spelled("nio", **scale.nio),
+    }
+    for row, epochs in (("w/ warmup", base.warmup_epochs), ("w/o warmup", 0.0)):
+        for column, method in columns.items():
+            yield Cell("", row, column, replace(base, method=method, warmup_epochs=epochs))
+
+
+def figure2(scale: Scale, data: str | None) -> Iterator[Cell]:
+    """Figure 2: test accuracy for ways to cut a batch, sample-wise among them."""
+    model, preset = next(iter(scale.models.values()))
+    base = replace(scale.cifar, model=model, data=data or scale.cifar.data)
+    size = base.init_batch_size or base.batch_size
+    for d, r in ((size, 0.0), (2, 0.0), (2, 0.6), (4, 0.2)):
+        changes = {"preset": f"cifar10-{preset}", **scale.nio, "sub_batches": d, "overlap": r}
+        method = spelled("nio-reference", **changes)
+        yield Cell(f"D={d}, r={r:g}", str(d), f"{r:g}", replace(base, method=method))
+
+
+GRIDS: dict[str, Callable[[Scale, str | None], Iterator[Cell]]] = {
+    "table1": lambda scale, data: cifar(scale, "cifar10", data),
+    "table2": lambda scale, data: cifar(scale, "cifar100", data),
+    "table3": table3,
+    "table4": table4,
+    "table5": table5,
+    "figure2": figure2,
+}
+
+_ROWS = ("Kaiming", "Warmup", "MetaInit", "GradInit", "NIO")
+
+
+def _cifar_numbers(text: str) -> dict[tuple[str, str, str], str]:
+    """Rows of three numbers with BatchNorm, then without."""
+    lines = [line.split() for line in text.strip().splitlines()]
+    keys = [(group, row) for group in (WITH, WITHOUT) for row in _ROWS]
+    models = ("ResNet-110", "DenseNet-100", "WRN-28-10")
+    return {
+        (*key, model): value.replace("+-", " ± ")
+        for key, line in zip(keys, lines, strict=True)
+        for model, value in zip(models, line, strict=True)
+    }
+
+
+# What the paper prints: (group, row, column) -> text.
+PRINTED: dict[str, dict[tuple[str, str, str], str]] = {
+    "table1": _cifar_numbers("""
+        95.53+-0.19 95.75+-0.13 97.27+-0.27
+        95.56+-0.12 95.73+-0.27 97.30+-0.18
+        95.45+-0.33 95.75+-0.11 97.26+-0.17
+        95.81+-0.29 95.77+-0.22 97.34+-0.15
+        96.13+-0.16 96.07+-0.18 97.50+-0.21
+        94.83+-0.24 94.78+-0.16 97.15+-0.33
+        94.75+-0.21 94.86+-0.15 97.20+-0.18
+        94.79+-0.15 95.15+-0.19 97.27+-0.25
+        95.12+-0.16 95.31+-0.37 97.12+-0.13
+        95.27+-0.19 95.62+-0.18 97.35+-0.19
+    """),
+    "table2": _cifar_numbers("""
+        74.54+-0.21 76.58+-0.23 81.40+-0.28
+        74.63+-0.33 76.60+-0.32 81.45+-0.25
+        74.32+-0.26 76.23+-0.28 81.46+-0.20
+        75.40+-0.17 76.14+-0.21 81.35+-0.31
+        75.72+-0.15 76.86+-0.26 81.83+-0.20
+        73.03+-0.23 71.27+-0.25 79.28+-0.26
+        73.10+-0.14 71.50+-0.24 79.58+-0.13
+        72.60+-0.17 71.68+-0.37 79.15+-0.24
+        72.06+-0.31 71.33+-0.21 79.64+-0.23
+        73.17+-0.15 72.79+-0.22 79.76+-0.26
+    """),
+    "table3": {
+        ("", "Kaiming", "ResNet"): "76.43 ± 0.05",
+        ("", "FixUp", "ResNet"): "76.0",
+        ("", "MetaInit", "ResNet"): "76.0",
+        ("", "GradInit", "ResNet"): "76.50 ± 0.05",
+        ("", "NIO", "ResNet"): "76.71 ± 0.07",
+        ("", "MetaInit", "time"): "0.81 h / 8.5 h",
+        ("", "GradInit", "time"): "0.21 h / 8.5 h",
+        ("", "NIO", "time"): "0.03 h / 8.5 h",
+        ("", "Kaiming", "time"): "- / 8.5 h",
+        ("", "FixUp", "time"): "- / 8.5 h",
+    },
+    "table4": {
+        ("", str(d), column): value
+        for d, line in (
+            (2, "75.56 75.71 75.96 75.72 3.75 5007"),
+            (3, "75.60 76.00 75.97 75.76 4.07 6001"),
+            (4, "75.58 76.03 75.71 75.88 4.68 7067"),
+        )
+        for column, value in zip(
+            ("r=0", "r=0.2", "r=0.4", "r=0.6", "seconds", "MB"), line.split(), strict=True
+        )
+    },
+    "table5": {
+        ("", "w/ warmup", "Kaiming"): "79.4",
+        ("", "w/ warmup", "TruncNormal"): "81.3",
+        ("", "w/ warmup", "GradInit"): "80.4",
+        ("", "w/ warmup", "NIO"): "81.3",
+        ("", "w/o warmup", "Kaiming"): "fail",
+        ("", "w/o warmup", "TruncNormal"): "fail",
+        ("", "w/o warmup", "GradInit"): "79.9",
+        ("", "w/o warmup", "NIO"): "80.9",
+    },
+}
+
+
+def printed(table: str, group: str, row: str, column: str) -> str:
+    """The paper's number; both forms of NIO stand beside the paper's one."""
+
+    def paper(name: str) -> str:
+        return "NIO" if name in (OURS, AUTHORS) else name
+
+    return PRINTED[table].get((group, paper(row), paper(column)), "")

@@ -1,0 +1,189 @@
+"""GradInit: scales that make the first optimizer step reduce the loss most.
+
+Zhu et al., *GradInit: Learning to Initialize Neural Networks for Stable and Efficient Training*,
+NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from neuroinit.checks import check_choice, check_number, check_overlap
+from neuroinit.hessian import (
+    Products,
+    by_scales,
+    check_length,
+    gradient,
+    gradient_and_product,
+)
+from neuroinit.methods.base import Method, Step
+from neuroinit.plan import Plan, make_plan
+from neuroinit.problem import Problem
+from neuroinit.scales import Position, State, TwoMomentAdam, Update
+from neuroinit.vectors import dot, unflatten, wide
+
+# lr and steps of the authors' CIFAR-10 runs; everything else is as the defaults
+GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
+    "cifar10-resnet110": {"lr": 1e-3, "steps": 390},
+    "cifar10-resnet110-nobn": {"lr": 5e-2, "steps": 390},
+    "cifar10-densenet100": {"lr": 1e-2, "steps": 780},
+    "cifar10-densenet100-nobn": {"lr": 5e-3, "steps": 780},
+    "cifar10-wrn28-10": {"lr": 3e-3, "steps": 780},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradInit(Method):
+    """GradInit, in the form of the authors' released code.
+
+    A batch is cut into two overlapping halves ``S`` and ``S~``. Where the norm of the gradient
+    ``g`` of ``S`` exceeds ``gamma``, the step goes down that norm; otherwise down
+    ``L(S~; theta - eta A(g)) / eta``, the loss after one optimizer step.
+
+    Args:
+        gamma: Bound of the gradient's norm: its L2 norm for SGD, its L1 norm for Adam.
+        eta: Length of the optimizer step that is tried.
+        optimizer: ``"sgd"``: ``A(g) = g / ||g||``, or ``g`` without ``normalize``; ``"adam"``:
+            ``A(g) = sign(g)``.
+        normalize: Whether SGD's step is normalized.
+        through_update: Differentiate ``A(g)`` as well, which depends on the scales; the released
+            code takes it as a constant.
+        overlap: Which share of its samples ``S~`` has from ``S``. At one half, a batch of 192 gives
+            two of 128.
+        update: How a gradient moves the scales.
+
+    Example:
+        >>> GradInit(steps=100, optimizer="adam", gamma=50.0).eta
+        0.1
+    """
+
+    steps: int = 390
+    lr: float = 0.01
+    gamma: float = 1.0
+    eta: float = 0.1
+    optimizer: str = "sgd"
+    normalize: bool = True
+    through_update: bool = False
+    overlap: float = 0.5
+    update: Update = field(default_factory=TwoMomentAdam)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("gamma", self.gamma, 0.0)
+        check_number("eta", self.eta, 0.0)
+        check_choice("optimizer", self.optimizer, ("sgd", "adam"))
+        check_overlap(self.overlap)
+        if not isinstance(self.update, Update):
+            raise TypeError(
+                "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
+                f"Found `update = {self.update!r}`."
+            )
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> GradInit:
+        """The settings of one of the authors' CIFAR-10 runs.
+
+        Args:
+            name: See ``GRADINIT_PRESETS``.
+            **changes: Fields that differ from it.
+
+        Example:
+            >>> GradInit.preset("cifar10-densenet100").steps
+            780
+        """
+        check_choice("name", name, tuple(GRADINIT_PRESETS))
+        return cls(**{**GRADINIT_PRESETS[name], **changes})
+
+    def start(self, problem: Problem) -> tuple[Tensor, State]:
+        """All ones."""
+        return problem.unit_scales, self.update.init(problem.unit_scales)
+
+    def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+        """``S`` and ``S~``, or what they are made of."""
+        return make_plan(problem, batch, 2, self.overlap, "cover", "sub-batch", microbatch)
+
+    def fits(self, problem: Problem, size: int) -> bool:
+        """A batch needs a sample for ``S`` and one for ``S~``; BatchNorm two for each."""
+        return size >= (4 if problem.batch_norms else 2)
+
+    def step(
+        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+    ) -> Step:
+        """Down the norm above the bound, down the loss after an optimizer step below it."""
+        tried = _Tried(self, problem, batch, plan)
+        loss, _, product = gradient_and_product(problem, batch, plan, tried.direction, engine)
+        derivative = tried.derivative(product)
+        scales, state = self.update.step(
+            position.scales, derivative, self.lr, tried.constrained, position.state
+        )
+        return Step(
+            scales=scales,
+            state=state,
+            constrained=tried.constrained,
+            loss=loss,
+            norm=tried.norm,
+            norm_max=tried.norm,
+            norm_min=tried.norm,
+            value=tried.value,
+        )
+
+
+class _Tried:
+    """What one step finds out about its batch."""
+
+    def __init__(self, method: GradInit, problem: Problem, batch: Any, plan: Plan) -> None:
+        self.method, self.problem, self.batch, self.plan = method, problem, batch, plan
+        self.constrained, self.norm, self.value = False, 0.0, 0.0
+        self.after: Tensor | None = None
+
+    def direction(self, g: Tensor) -> Tensor | None:
+        """What to multiply the Hessian of ``S`` with; ``None`` if nothing."""
+        self.norm = _length(self.method, g)
+        check_length(self.norm)
+        self.constrained = self.norm > self.method.gamma
+        if self.constrained:
+            self.value = self.norm
+            return g.sign() if self.method.optimizer == "adam" else g / self.norm
+        names = self.problem.trainable
+        parts = unflatten(self._update(g), self.problem.theta(names))
+        with self.problem.moved({n: -p for n, p in zip(names, parts, strict=True)}):
+            loss, self.after = gradient(self.problem, self.batch, self.plan, row=1)
+        self.value = loss / self.method.eta
+        return self._back(g, self.after) if self.method.through_update else None
+
+    def derivative(self, product: Products | None) -> Tensor:
+        """Of the norm, or of the loss after the optimizer step over ``eta``, by the scales."""
+        if self.constrained:
+            assert product is not None
+            return by_scales(self.problem, product)
+        assert self.after is not None
+        names = self.problem.trainable
+        parts = unflatten(self.after, self.problem.theta(names))
+        by_name = dict(zip(names, parts, strict=True))
+        found = by_scales(self.problem, [by_name[n] for n in self.problem.scaled])
+        found = found / self.method.eta
+        return found if product is None else found - by_scales(self.problem, product)
+
+    def _update(self, g: Tensor) -> Tensor:
+        """``eta A(g)``."""
+        if self.method.optimizer == "adam":
+            return self.method.eta * g.sign()
+        return g * (self.method.eta / (self.norm if self.method.normalize else 1.0))
+
+    def _back(self, g: Tensor, after: Tensor) -> Tensor | None:
+        """``(dA/dg)^T after``; the sign has no derivative."""
+        if self.method.optimizer == "adam":
+            return None
+        if not self.method.normalize:
+            return after
+        unit = g / self.norm
+        return (after - unit * float(dot(unit, after))) / self.norm
+
+
+def _length(method: GradInit, g: Tensor) -> float:
+    if method.optimizer == "adam":
+        return float(g.abs().sum(dtype=wide(g)))
+    return float(dot(g, g).sqrt())

@@ -1,0 +1,104 @@
+"""LSUV: an orthonormal start, then every layer's output brought to unit variance, in order.
+
+Mishkin and Matas, *All you need is a good init*, ICLR 2016. Inputs are enough: no loss, no labels,
+no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from neuroinit.checks import check_count, check_number
+from neuroinit.draws import Draw
+from neuroinit.errors import NonFiniteError
+from neuroinit.methods.base import Initialization, Step
+from neuroinit.methods.classic import Orthogonal
+from neuroinit.plan import Plan
+from neuroinit.problem import Problem, places
+from neuroinit.scales import Position
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSUV(Initialization):
+    """Layer-sequential unit variance, in one forward pass a batch.
+
+    A layer's input is final once the layers before it are done, so each layer is brought to unit
+    variance on the spot, by its own forward pass alone. Only weights are scaled; a layer that runs
+    twice is scaled where it runs first. One whose output is constant is left alone, as is a weight
+    that it shares with an embedding.
+
+    Args:
+        steps: Batches; each goes once through the network.
+        tolerance_var: How far from 1 the variance of a layer's output may be.
+        tries: Most corrections of a layer on one batch.
+
+    Example:
+        >>> LSUV(tries=5).tolerance_var
+        0.1
+    """
+
+    steps: int = 1
+    tolerance_var: float = 0.1
+    tries: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("steps", self.steps, 1)
+        check_number("tolerance_var", self.tolerance_var, 0.0)
+        check_count("tries", self.tries, 1)
+
+    def draws(self, model: nn.Module) -> dict[str, Draw]:
+        """Orthonormal weights, zero biases, and the rest as the classic starts have it."""
+        start = Orthogonal(include=self.include, exclude=self.exclude, nonlinearity="linear")
+        return start.draws(model)
+
+    def step(
+        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+    ) -> Step:
+        """One forward pass in which every layer is corrected when it runs."""
+        scales = dict(zip(problem.scaled, position.scales.tolist(), strict=True))
+        corrected = _Corrected(self, problem, scales)
+        with problem.session(), torch.no_grad(), ExitStack() as stack:
+            for module in problem.model.modules():
+                if isinstance(module, (nn.Linear, _ConvNd)):
+                    hook = module.register_forward_hook(corrected)
+                    stack.callback(hook.remove)
+            problem.run(batch)
+        moved = [scales[name] for name in problem.scaled]
+        return Step(torch.tensor(moved, dtype=torch.float64, device="cpu"), {})
+
+
+class _Corrected:
+    """A forward hook that scales a layer's weight until its output has unit variance."""
+
+    def __init__(self, method: LSUV, problem: Problem, scales: dict[str, float]) -> None:
+        self.method, self.scales = method, scales
+        kinds = (nn.Embedding, nn.EmbeddingBag)
+        shared = {n for module, _, n in places(problem.model) if isinstance(module, kinds)}
+        own = [n for n in problem.scaled if n not in shared]
+        self.names = {id(tensor): n for n, tensor in zip(own, problem.theta(own), strict=True)}
+        self.done: set[str] = set()
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        weight = module._parameters.get("weight")
+        name = self.names.get(id(weight))
+        if weight is None or name is None or name in self.done:
+            return output
+        self.done.add(name)
+        for _ in range(self.method.tries):
+            variance = float(output.var(correction=0))
+            if not math.isfinite(variance):
+                raise NonFiniteError(f"The output of the layer with `{name}` is not finite.")
+            if variance == 0 or abs(variance - 1) < self.method.tolerance_var:
+                break
+            weight.mul_(variance**-0.5)
+            self.scales[name] *= variance**-0.5
+            output = module.forward(*inputs)
+        return output

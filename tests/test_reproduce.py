@@ -1,0 +1,133 @@
+"""Every table and figure of the paper at smoke scale, from the command to the files."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neuroinit import cli
+from neuroinit.experiments import grid
+from neuroinit.experiments.grid import Place
+from neuroinit.experiments.models import build
+from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, PRINTED, SCALES, printed
+from neuroinit.experiments.reproduce import NAMES, reproduce
+from neuroinit.experiments.starts import learned
+from neuroinit.experiments.tables import Table
+from neuroinit.experiments.train import Outcome
+from neuroinit.methods.presets import PRESETS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_smoke(name, tmp_path, capsys, monkeypatch):
+    arguments = ["reproduce", name, "--scale", "smoke", "--out", str(tmp_path)]
+    assert cli.main(arguments) == 0, capsys.readouterr().err
+    kinds = {path.suffix for path in tmp_path.glob(f"{name}-smoke.*")}
+    assert kinds == ({".md", ".tex"} if name.startswith("table") else {".png"})
+    if name.startswith("table"):
+        text = (tmp_path / f"{name}-smoke.md").read_text()
+        absent = ("DenseNet-100", "WRN-28-10", "3")  # what only the paper's scale has
+        shown = [n for (_, *where), n in PRINTED[name].items() if not set(where) & set(absent)]
+        assert [number for number in shown if number not in text] == []
+        assert "Mean ± standard deviation of 2 seeds." in text
+    else:
+        assert (tmp_path / f"{name}-smoke.png").stat().st_size > 5000
+    monkeypatch.setattr("neuroinit.experiments.train.Run", None)  # nothing is run a second time
+    assert cli.main(arguments) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_the_papers_runs_are_well_formed(name):
+    cells = list(GRIDS[name](SCALES["paper"], None))
+    for cell in cells:
+        learned(cell.config.method)
+        with torch.device("meta"):
+            build(cell.config.model, 10)
+        if name != "figure2":
+            assert printed(name, cell.group, cell.row, cell.column)
+    places = [(cell.group, cell.row, cell.column) for cell in cells]
+    assert len(set(places)) == len(places)
+
+
+def test_the_papers_settings_reach_the_method():
+    cells = {(c.group, c.row, c.column): c.config for c in GRIDS["table2"](SCALES["paper"], None)}
+    config = cells["w/o BN", AUTHORS, "WRN-28-10"]
+    assert (config.model, config.clip, config.epochs) == ("wrn-28-10-nobn", 1.0, 500)
+    assert (config.data, config.augmentation.cutout) == ("cifar100", 8)
+    method = learned(config.method)
+    preset = PRESETS["cifar100-wrn28-10-nobn"]
+    assert {key: getattr(method, key) for key in preset} == preset
+    assert cells["w/ BN", "Warmup", "ResNet-110"].warmup_epochs == 1.0
+    assert cells["w/ BN", OURS, "ResNet-110"].clip == 0.0
+
+
+def outcome(accuracy, diverged=False):
+    loss = None if diverged else 1.0
+    return Outcome(accuracy, loss, loss, diverged, 1, 0.0, 1.0, 0.0, classes=10)
+
+
+def test_fail_has_a_rule():
+    assert outcome(0.19).failed
+    assert outcome(0.9, diverged=True).failed
+    assert not outcome(0.21).failed
+
+
+def test_latex_is_escaped():
+    table = Table("Title", ["a_b", "%"], [["1 ± 2", "x & y"]], "Note.")
+    assert r"1 $\pm$ 2 & x \& y \\" in table.latex()
+    assert r"a\_b & \%" in table.latex()
+
+
+def test_an_interrupted_grid_goes_on(tmp_path, monkeypatch):
+    cells = list(GRIDS["figure2"](SCALES["smoke"], None))[:2]
+    done, real = [], grid.train
+
+    def failing(config, *rest):
+        if done:
+            raise KeyboardInterrupt
+        done.append(config)
+        return real(config, *rest)
+
+    monkeypatch.setattr(grid, "train", failing)
+    with pytest.raises(KeyboardInterrupt):
+        grid.run_all(cells, [0], Place(tmp_path))
+    monkeypatch.setattr(grid, "train", real)
+    found = grid.run_all(cells, [0], Place(tmp_path))
+    assert len(found) == 2
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "table9", "scale": "smoke"}, "no name `table9`"),
+        ({"name": "table1", "scale": "huge"}, "no scale `huge`"),
+        ({"name": "table1", "scale": "smoke", "training": False}, "without training"),
+    ],
+)
+def test_wrong_requests(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        reproduce(place=Place(tmp_path), **arguments)
+
+
+def test_train_from_the_command_line(tmp_path, capsys):
+    command = ["train", "--model", "resnet-8", "--epochs", "1", "--crop", "1"]
+    command += ["--train-images", "64", "--batch-size", "32"]
+    assert cli.main([*command, "--out", str(tmp_path / "run"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["steps"] == 2
+    assert cli.main([*command, "--out", str(tmp_path / "run")]) == 0
+    assert "resnet-8 from kaiming: test accuracy" in capsys.readouterr().out
+
+
+def test_init_writes_a_checkpoint_that_loads(tmp_path, capsys):
+    out = tmp_path / "init.safetensors"
+    arguments = ["--model", "resnet-8-nobn", "--method", "nio:steps=2", "--out", str(out)]
+    assert cli.main(["init", *arguments]) == 0, capsys.readouterr().err
+    model = build("resnet-8-nobn")
+    model.load_state_dict(load_file(out))
+    scales = json.loads(out.with_suffix(".json").read_text())["scales"]
+    assert set(scales) <= set(dict(model.named_parameters()))
+    assert cli.main(["init", *arguments[:-1], str(tmp_path / "no" / "x.safetensors")]) == 1
+    assert "there is no folder" in capsys.readouterr().err

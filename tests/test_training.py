@@ -1,0 +1,150 @@
+"""Training runs: what they leave behind, and that a killed one goes on as if it had not been."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neuroinit.experiments.augment import Augmentation
+from neuroinit.experiments.config import Config
+from neuroinit.experiments.models import build
+from neuroinit.experiments.starts import STARTS, parse, start_
+from neuroinit.experiments.train import train
+
+PLAIN = Augmentation(crop=1, flip=False)
+
+
+def small(**changes):
+    values = {
+        "model": "resnet-8",
+        "train_images": 128,
+        "test_images": 64,
+        "batch_size": 32,
+        "epochs": 2,
+        "augmentation": PLAIN,
+    }
+    return Config(**{**values, **changes})
+
+
+def losses_of(folder):
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [record["loss"] for record in records if "loss" in record]
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from neuroinit.experiments.config import Config
+from neuroinit.experiments.train import train
+import torch
+torch.set_num_threads(1)
+train(Config.from_json(json.loads(sys.argv[1])), Path(sys.argv[2]), minutes=0.0)
+"""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clip": 1.0, "method": "nio:steps=2,sub_batches=2"},
+        {"model": "swin-cifar", "optimizer": "adamw", "lr": 1e-3, "warmup_epochs": 1.0,
+         "augmentation": Augmentation(crop=1, mixup=0.8, cutout=2)},
+    ],
+    ids=["sgd", "adamw"],
+)  # fmt: skip
+def test_a_killed_run_goes_on_bit_by_bit(tmp_path, changes):
+    config = small(epochs=3, **changes)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    expected = train(config, whole)
+    command = [sys.executable, "-c", CHILD, json.dumps(config.to_json()), str(killed)]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "80"})
+    metrics = killed / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) >= 5):
+        assert child.poll() is None, child.stderr.read()
+        assert time.monotonic() < deadline
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stderr.close()
+    assert not (killed / "result.json").exists()
+    with metrics.open("a") as file:
+        file.write('{"step": 99, "loss"')  # a line that the kill cut short
+    outcome = train(config, killed)
+    assert losses_of(killed) == losses_of(whole)
+    assert (outcome.accuracy, outcome.area) == (expected.accuracy, expected.area)
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (killed, whole))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_run_leaves_its_records(tmp_path):
+    config = small(method="nio:steps=2,sub_batches=2")
+    state = torch.get_rng_state()
+    outcome = train(config, tmp_path)
+    assert torch.equal(state, torch.get_rng_state())
+    assert Config.from_json(json.loads((tmp_path / "config.json").read_text())) == config
+    files = {"config.json", "metrics.jsonl", "model.safetensors", "result.json", "scales.json"}
+    assert {f.name for f in tmp_path.iterdir() if not f.name.startswith("events")} == files
+    assert outcome.steps == len(losses_of(tmp_path)) == 8
+    assert outcome.area == pytest.approx(sum(losses_of(tmp_path)) / 8)
+    model = build("resnet-8")
+    model.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert train(config, tmp_path) == outcome  # read, not run again
+    with pytest.raises(ValueError, match="another configuration"):
+        train(small(seed=1), tmp_path)
+
+
+def test_a_run_learns(tmp_path):
+    config = small(train_images=1024, epochs=4, batch_size=64, schedule="constant")
+    assert train(config, tmp_path).accuracy > 0.6
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
+    outcome = train(small(model="resnet-8-nobn", lr=1e8, clip=0.0, epochs=9), tmp_path)
+    assert outcome.diverged
+    assert outcome.steps < 36
+    assert outcome.area is None
+
+
+def test_the_schedule():
+    steps = 10
+    warm = Config(epochs=4, warmup_epochs=1, lr=1.0)
+    assert [warm.rate(s, steps) for s in (0, 4, 9)] == [0.1, 0.5, 1.0]
+    assert warm.rate(39, steps) < 0.01
+    stepped = Config(epochs=4, schedule="step", milestones=(1, 3), lr=1.0)
+    assert [round(stepped.rate(s, steps), 9) for s in (9, 10, 30)] == [1.0, 0.1, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": 0.0}, "`lr` should be"),
+        ({"method": "magic"}, "no method `magic`"),
+        ({"method": "nio:steps"}, "should look like"),
+        ({"method": "nio:depth=3"}, "depth"),
+        ({"model": "vgg"}, "no model `vgg`"),
+        ({"data": "mnist"}, "no data `mnist`"),
+        ({"data": "cifar10"}, "--download"),
+        ({"data": "folder:nowhere"}, "no folder `nowhere`"),
+        ({"batch_size": 1000}, "more than the 128"),
+    ],
+)
+def test_what_is_wrong_is_said_first(tmp_path, changes, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        train(small(**changes), tmp_path, root=tmp_path)
+
+
+def test_kaiming_under_every_learned_start():
+    torch.manual_seed(0)
+    model = build("resnet-8-nobn")
+    weight = model.conv.weight.clone()
+    batches = [(torch.randn(16, 3, 8, 8), torch.randint(10, (16,))) for _ in range(3)]
+    result = start_(model, "nio:steps=1,sub_batches=2", batches)
+    assert not torch.equal(model.conv.weight, weight)
+    assert set(result.scales) <= {name for name, _ in model.named_parameters()}
+    assert {parse(name)[0] for name in STARTS} == set(STARTS)
