@@ -168,6 +168,10 @@ class Problem:
             for n, t in theta.items()
         }
 
+    def hold(self, values: dict[str, Tensor]) -> None:
+        """Make tensors of one's own the parameters of the next session, by name."""
+        self._theta = {**self.start, **values}
+
     @contextmanager
     def moved(self, steps: dict[str, Tensor]) -> Iterator[None]:
         """Sessions inside see ``theta + step``, fresh leaves again, and ``theta`` afterwards."""

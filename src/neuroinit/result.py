@@ -17,7 +17,6 @@ from neuroinit.draws import Draw
 from neuroinit.errors import listed
 from neuroinit.files import write_text
 from neuroinit.problem import unwrap
-from neuroinit.report import page
 
 FORMAT = "neuroinit-result-2"
 
@@ -121,6 +120,8 @@ class Result:
             path: Where, for example ``"report.html"``.
             title: Its heading.
         """
+        from neuroinit.report import page
+
         data = {**_to_json(self), "before": _for_page(self.before), "after": _for_page(self.after)}
         write_text(path, page(data, title))
 

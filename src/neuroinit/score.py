@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from neuroinit.borrow import isolated
 from neuroinit.diagnose import GradientStats, gradient_stats, gradsign
@@ -112,6 +111,8 @@ def _parameters(asked: _Asked) -> float:
 
 def _flops(asked: _Asked) -> float:
     """One forward pass of the batch, counted by torch."""
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import, and rarely needed
+
     with isolated():
         problem = Problem(asked.model, asked.loss_fn, asked.compute_loss)
         problem.place(problem.unit_scales)
