@@ -87,7 +87,7 @@ def page(rows: dict[str, dict[str, float]], seeds: int) -> str:
         "resamples). Made by",
         "`python examples/rank_architectures.py --out docs/ranking.md`.",
         "",
-        "One task, one learning rate and a short training: where long gradients mean fast learning,",
+        "One task, one learning rate, a short training: where long gradients mean fast learning,",
         "`grad_norm` looks good and theta, which grows with the norms, looks bad. It says nothing",
         "about other tasks, or about networks that are trained to the end with tuned settings.",
         "",
