@@ -32,7 +32,7 @@ RECORDS = HERE / "zoo.jsonl"
 PAGE = HERE.parent / "docs" / "zoo.md"
 SIZES = (32, 48, 64, 75, 96, 128, 160, 192, 224, 256)  # the first that the model accepts is used
 BATCH, CLASSES, SUB_BATCHES = 4, 10, 2
-TIMEOUT = 240  # seconds for one model
+TIMEOUT = 600  # seconds for one model
 
 TIMM = [
     "cait_xxs24_224",

@@ -19,8 +19,10 @@ SOURCE = Path(neuroinit.__file__).parent
 # a module imports only from lines above its own
 ORDER = [
     {"errors", "checks", "version", "progress", "files"},
-    {"borrow", "draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
-    {"scales"},
+    {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
+    {"products"},
+    {"normalize"},
+    {"borrow", "scales"},
     {"problem"},
     {"plan"},
     {"collect"},

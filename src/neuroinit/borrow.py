@@ -13,6 +13,10 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.normalize import normalized
+from neuroinit.products import Marks, marked
+from neuroinit.vectors import HALF
+
 Buffers = list[tuple[nn.Module, str, Tensor]]
 
 
@@ -66,7 +70,14 @@ class Replaced(TorchFunctionMode):
     ``torch.autograd.gradgradcheck``), ``hardsigmoid`` has none, and that of ``normalize`` is not
     finite for a vector of zeros. Sparse gradients of embeddings have wrong third derivatives
     (2.13); dense ones are right.
+
+    Args:
+        marks: Weights whose products are ours, see :mod:`neuroinit.products`.
     """
+
+    def __init__(self, marks: Marks | None = None) -> None:
+        super().__init__()
+        self.marks = marks or Marks()
 
     def __torch_function__(
         self,
@@ -77,6 +88,8 @@ class Replaced(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        if self.marks.of and (ours := self._ours(func, args, kwargs)) is not None:
+            return ours
         if "dropout" in name and not name.startswith("native"):
             return args[0] if args else kwargs["input"]
         if name == "_weight_norm":
@@ -90,6 +103,11 @@ class Replaced(TorchFunctionMode):
         if name in ("embedding", "embedding_bag") and "sparse" in kwargs:
             kwargs["sparse"] = False
         return func(*args, **kwargs)
+
+    def _ours(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is nn.functional.batch_norm:
+            return normalized(args, kwargs, self.marks)
+        return marked(getattr(func, "__name__", ""), args, kwargs, self.marks)
 
 
 # functions that drop out by themselves, and where the probability stands among their arguments
@@ -109,6 +127,7 @@ def differentiate(
     vectors: Sequence[Tensor] | None = None,
     create_graph: bool = False,
     retain_graph: bool = False,
+    marks: Marks | None = None,
 ) -> tuple[Tensor | None, ...]:
     """``torch.autograd.grad``, dense, with :class:`Replaced` active where checkpoints run again.
 
@@ -117,7 +136,7 @@ def differentiate(
     """
     if vectors is None:
         vectors = [torch.ones_like(output) for output in outputs]
-    with Replaced():
+    with Replaced(marks):
         engine = torch.autograd.Variable._execution_engine
         found: tuple[Tensor | None, ...] = engine.run_backward(
             tuple(outputs),
@@ -240,9 +259,6 @@ def seed_all(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)
-
-
-HALF = (torch.bfloat16, torch.float16)
 
 
 def widen(tensor: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ from neuroinit.plan import Plan
 from neuroinit.problem import Problem
 from neuroinit.vectors import dot, flatten, narrow, unflatten
 
-Products = list[Tensor | None]
 Elementwise = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -30,7 +29,7 @@ def gradient_and_product(
     direction: Callable[[Tensor], Tensor | None],
     engine: str,
     row: int = 0,
-) -> tuple[float, Tensor, Products | None]:
+) -> tuple[float, Tensor, Tensor | None]:
     """The loss and gradient ``g`` of a sub-batch, and ``H v`` for ``v = direction(g)``.
 
     Args:
@@ -44,9 +43,9 @@ def gradient_and_product(
         row: Which sub-batch.
 
     Returns:
-        Loss, ``g``, and ``H v`` by every scaled parameter.
+        Loss, ``g``, and ``<W_k, [H v]_k>`` for every scale.
     """
-    with problem.session(second_order=True), named_operator():
+    with problem.session(second_order=True, marked=True), named_operator():
         if engine == "keep":
             graphs = [(a, loss, g) for a, loss, g in _graphs(problem, batch, plan, row)]
             loss = sum(a * float(value) for a, value, _ in graphs)
@@ -71,7 +70,7 @@ def gradient(problem: Problem, batch: Any, plan: Plan, row: int = 0) -> tuple[fl
 
 def curvature_derivative(
     problem: Problem, batch: Any, plan: Plan, function: Elementwise, engine: str
-) -> tuple[float, Tensor, Tensor, Products]:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     """A function of the gradient ``g`` and of ``H g``, and its derivative by the parameters.
 
     With ``a`` and ``b`` the function's derivatives by ``g`` and ``h = H g``, the derivative is
@@ -89,24 +88,25 @@ def curvature_derivative(
         engine: ``"keep"`` or ``"stream"``.
 
     Returns:
-        Loss, ``g``, the function's value, and its derivative by every scaled parameter.
+        Loss, ``g``, the function's value, and its derivative by every scale.
     """
     with problem.session(second_order=True), named_operator():
         return (_in_one_graph if engine == "keep" else _in_passes)(problem, batch, plan, function)
 
 
-def by_scales(problem: Problem, products: Products) -> Tensor:
-    """Contract derivatives by the parameters with ``W``: one number a tensor."""
-    found = torch.stack(
-        [
-            torch.zeros((), dtype=torch.float64) if p is None else narrow(dot(problem.start[n], p))
-            for n, p in zip(problem.scaled, products, strict=True)
-        ]
-    )
-    bad = [n for n, g in zip(problem.scaled, found, strict=True) if not torch.isfinite(g)]
+def by_scales(problem: Problem, gradient: Tensor) -> Tensor:
+    """Contract a flat gradient by all parameters with ``W``: one number a scale."""
+    names = problem.differentiated
+    parts = dict(zip(names, unflatten(gradient, problem.theta(names)), strict=True))
+    return torch.stack([narrow(dot(problem.start[n], parts[n])) for n in problem.scaled])
+
+
+def check_derivative(problem: Problem, derivative: Tensor) -> Tensor:
+    """Raise for a derivative by the scales that is not finite."""
+    bad = [n for n, g in zip(problem.scaled, derivative, strict=True) if not torch.isfinite(g)]
     if bad:
         raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
-    return found
+    return derivative
 
 
 def check_length(length: float) -> None:
@@ -151,11 +151,9 @@ def _first_order(problem: Problem, batch: Any, plan: Plan, row: int) -> tuple[fl
     return loss, total
 
 
-def _hessian_product(problem: Problem, batch: Any, plan: Plan, row: int, v: Tensor) -> Products:
-    total: Products = [None] * len(problem.scaled)
-    for a, _, piece in _graphs(problem, batch, plan, row):
-        total = _added(total, _second_backward(problem, [piece], [a * v]))
-    return total
+def _hessian_product(problem: Problem, batch: Any, plan: Plan, row: int, v: Tensor) -> Tensor:
+    graphs = _graphs(problem, batch, plan, row)
+    return _sum([_second_backward(problem, [piece], [a * v]) for a, _, piece in graphs])
 
 
 def _full_product(problem: Problem, batch: Any, plan: Plan, v: Tensor) -> Tensor:
@@ -186,16 +184,12 @@ def _sum(vectors: list[Tensor]) -> Tensor:
     return vectors[0] if len(vectors) == 1 else torch.stack(vectors).sum(0)
 
 
-def _added(total: Products, part: Products) -> Products:
-    return [a if b is None else b if a is None else a + b for a, b in zip(total, part, strict=True)]
-
-
 # -- third order -----------------------------------------------------------------------------------
 
 
 def _in_one_graph(
     problem: Problem, batch: Any, plan: Plan, function: Elementwise
-) -> tuple[float, Tensor, Tensor, Products]:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     theta = problem.theta(problem.differentiated)
     graphs = list(_graphs(problem, batch, plan, 0))
     loss = sum(a * float(value) for a, value, _ in graphs)
@@ -211,17 +205,16 @@ def _in_one_graph(
 
 def _in_passes(
     problem: Problem, batch: Any, plan: Plan, function: Elementwise
-) -> tuple[float, Tensor, Tensor, Products]:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     theta = problem.theta(problem.differentiated)
     loss, g = _first_order(problem, batch, plan, 0)
     value, a, b = _elementwise(function, g, _full_product(problem, batch, plan, g))
     a = a + _full_product(problem, batch, plan, b)
-    total: Products = [None] * len(problem.scaled)
+    parts = []
     for weight, _, piece in _graphs(problem, batch, plan, 0):
         h = _by(theta, piece, g, create_graph=True)
-        part = _second_backward(problem, [piece, h], [weight * a, weight * b])
-        total = _added(total, part)
-    return loss, g, value, total
+        parts.append(_second_backward(problem, [piece, h], [weight * a, weight * b]))
+    return loss, g, value, _sum(parts)
 
 
 def _elementwise(function: Elementwise, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:

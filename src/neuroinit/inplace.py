@@ -21,7 +21,15 @@ from neuroinit.optimize import OnStep, optimize
 from neuroinit.problem import ComputeLoss, LossFunction
 from neuroinit.result import Result
 
-_OPTIONS = ("compute_loss", "engine", "microbatch", "progress", "on_step")
+_OPTIONS = (
+    "compute_loss",
+    "engine",
+    "microbatch",
+    "progress",
+    "on_step",
+    "memory_limit",
+    "autocast",
+)
 
 
 def nio_(
@@ -34,6 +42,8 @@ def nio_(
     microbatch: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    memory_limit: int | None = None,
+    autocast: torch.dtype | None = None,
     **fields: Any,
 ) -> Result:
     """Optimize the initialization of a model in place, like ``torch.nn.init``.
@@ -44,8 +54,8 @@ def nio_(
         model: Any module.
         batches: Batches as for :func:`optimize`.
         loss_fn: ``loss_fn(output, target)``.
-        compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress`` and
-            ``on_step``.
+        compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress``,
+            ``on_step``, ``memory_limit`` and ``autocast``.
         **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
 
     Returns:
@@ -64,6 +74,8 @@ def nio_(
         "microbatch": microbatch,
         "progress": progress,
         "on_step": on_step,
+        "memory_limit": memory_limit,
+        "autocast": autocast,
     }
     return _learned("nio_", NIO, model, batches, loss_fn, {**options, **fields})
 
@@ -80,8 +92,7 @@ def gradinit_(
         model: Any module.
         batches: Batches as for :func:`optimize`; ``S`` is two thirds of a batch.
         loss_fn: ``loss_fn(output, target)``.
-        **options: Fields of :class:`GradInit`, and ``compute_loss``, ``engine``, ``microbatch``,
-            ``progress`` and ``on_step`` as for :func:`optimize`.
+        **options: Fields of :class:`GradInit`, and the other arguments of :func:`optimize`.
 
     Returns:
         The result, already applied.
@@ -107,8 +118,7 @@ def metainit_(
         model: Any module.
         batches: Batches as for :func:`optimize`, or :func:`random_batches`.
         loss_fn: ``loss_fn(output, target)``.
-        **options: Fields of :class:`MetaInit`, and ``compute_loss``, ``engine``, ``microbatch``,
-            ``progress`` and ``on_step`` as for :func:`optimize`.
+        **options: Fields of :class:`MetaInit`, and the other arguments of :func:`optimize`.
 
     Returns:
         The result, already applied.

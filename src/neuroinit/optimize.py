@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neuroinit.borrow import isolated
-from neuroinit.checks import check_choice, check_count
+from neuroinit.checks import check_autocast, check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
-from neuroinit.errors import GradientError, listed
+from neuroinit.errors import GradientError, listed, out_of_memory
 from neuroinit.gradients import ENGINES
-from neuroinit.memory import fitting_engine
+from neuroinit.memory import Room, fitting
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
@@ -45,6 +45,8 @@ def optimize(
     microbatch: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    memory_limit: int | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Result:
     """Find a start for a model, by default one scale a tensor; the model is left as it was.
 
@@ -61,6 +63,13 @@ def optimize(
             each other.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         on_step: Called with the record of every step, for loggers of your own.
+        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default 80% of
+            what is free on the device. It keeps all graphs while they fit, else streams them, in
+            micro-batches if one sub-batch alone would not fit. Where memory runs out all the
+            same, the step is done again in smaller pieces, and a warning says so.
+        autocast: ``torch.bfloat16`` runs the forward passes, and with them the backward passes, in
+            bfloat16 where torch's autocast does; sums stay in float32 and float64. Faster on
+            hardware for it, and not exact: ``docs/performance.md`` has the error.
 
     Returns:
         The scales, the history, and statistics before and after. ``result.apply_(model)`` scales
@@ -80,10 +89,13 @@ def optimize(
         ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     method = NIO() if method is None else method
-    _check(batches, method, loss_fn is not None and compute_loss is None, engine, microbatch)
+    pairs = loss_fn is not None and compute_loss is None
+    _check(batches, method, pairs, engine, microbatch, memory_limit)
+    check_autocast(autocast)
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss, method.selection())
-        return _Run(problem, method, engine, microbatch, on_step).go(batches, progress)
+        problem = Problem(model, loss_fn, compute_loss, method.selection(), autocast)
+        run = _Run(problem, method, Room(engine, microbatch), memory_limit, on_step)
+        return run.go(batches, progress)
 
 
 class _Run:
@@ -93,12 +105,13 @@ class _Run:
         self,
         problem: Problem,
         method: Initialization,
-        engine: str,
-        microbatch: int | None,
+        room: Room,
+        memory_limit: int | None,
         on_step: OnStep | None,
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
-        self.engine, self.microbatch = engine, microbatch
+        self.room, self.memory_limit = room, memory_limit
+        self.begun = self.shrunk = False
         self.scales, self.state = method.start(problem)
         self.lowest = method.lowest(problem.scaled)
         self.history: list[StepRecord] = []
@@ -139,25 +152,54 @@ class _Run:
     def _guarded_step(self, step: int, batch: Any) -> StepRecord:
         """A step whose errors say when they happened, and carry what was reached before."""
         try:
-            if step == 0:
-                self._begin(batch)
-            return self._step(step, batch)
+            record = self._fitting_step(step, batch)
         except GradientError as error:
             failed = type(error)(f"Step {step}: {error}")
             failed.result = self._result(None, None, f"step {step} failed", False)
             raise failed from error
+        self.history.append(record)
+        if self.on_step is not None:
+            self.on_step(record)
+        return record
+
+    def _fitting_step(self, step: int, batch: Any) -> StepRecord:
+        """A step, in ever smaller pieces while memory runs out."""
+        while True:
+            try:
+                if not self.begun:
+                    self._begin(batch)
+                self.begun = True
+                return self._step(step, batch)
+            except (RuntimeError, MemoryError) as error:
+                self._shrink(batch, error)
+
+    def _shrink(self, batch: Any, error: BaseException) -> None:
+        """Go on in smaller pieces if memory ran out; any other error is the caller's."""
+        if not out_of_memory(error):
+            raise error
+        plan = self.method.plan(self.problem, batch, self.room.microbatch)
+        smaller = self.room.smaller(self.problem, batch, plan)
+        if smaller is None:
+            raise error
+        self.room = smaller
+        if not self.shrunk:
+            warnings.warn(
+                "Memory ran out: going on in smaller pieces, which is slower. A lower "
+                "`memory_limit`, or `engine='stream'` and `microbatch=`, avoids the attempt.",
+                stacklevel=6,
+            )
+        self.shrunk = True
 
     def _begin(self, batch: Any) -> None:
         """What needs a first batch: automatic settings, the engine, and a look for blocked ones."""
         unit = self.problem.unit_scales
         self.problem.place(unit)
-        plan = self.method.plan(self.problem, batch, self.microbatch)
+        plan = self.method.plan(self.problem, batch, self.room.microbatch)
         self.method = self.method.resolve(self.problem, batch)
         if not self.method.twice:
             return
         self.problem.place(0.1 * unit)  # the start itself may not be finite
-        fitting = fitting_engine(self.problem, batch, plan)
-        self.engine = fitting if self.engine == "auto" else self.engine
+        self.room = fitting(self.problem, batch, plan, self.room, self.memory_limit)
         self.blocked = blocked_by_zeros(self.problem, batch)
         if self.blocked:
             warnings.warn(
@@ -169,13 +211,13 @@ class _Run:
     def _step(self, step: int, batch: Any) -> StepRecord:
         begun = time.perf_counter()
         self.problem.place(self.scales)
-        plan = self.method.plan(self.problem, batch, self.microbatch)
+        plan = self.method.plan(self.problem, batch, self.room.microbatch)
         position = Position(self.scales, self.state, step / self.method.steps)
-        found = self.method.step(self.problem, batch, plan, self.engine, position)
+        found = self.method.step(self.problem, batch, plan, self.room.engine, position)
         moved, self.state = clamped(found.scales, self.scales, self.lowest), found.state
         self.still = self.still + 1 if _still(moved, self.scales, self.method.tolerance) else 0
         self.scales = moved
-        record = StepRecord(
+        return StepRecord(
             step=step,
             loss=found.loss,
             cosine=found.cosine,
@@ -186,10 +228,6 @@ class _Run:
             seconds=time.perf_counter() - begun,
             value=found.value,
         )
-        self.history.append(record)
-        if self.on_step is not None:
-            self.on_step(record)
-        return record
 
     def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
         """Before and after, on a batch that no step has seen if there is one."""
@@ -206,8 +244,8 @@ class _Run:
     ) -> GradientStats | None:
         """The statistics, or ``None`` where there are none: the start may not be finite."""
         self.problem.place(scales, values)
-        plan = self.method.measured(self.problem, batch, self.microbatch)
-        held = HELD_GRADIENTS if self.engine == "stream" else None
+        plan = self.method.measured(self.problem, batch, self.room.microbatch)
+        held = HELD_GRADIENTS if self.room.engine == "stream" else None
         try:
             return measure(self.problem, batch, plan, held)
         except GradientError:
@@ -226,7 +264,7 @@ class _Run:
             before=before,
             after=after,
             settings=self.method.settings(),
-            engine=self.engine if self.method.twice else "none",
+            engine=self.room.engine if self.method.twice else "none",
             stopped=stopped,
             held_out=held_out,
             blocked=self.blocked,
@@ -235,7 +273,14 @@ class _Run:
         )
 
 
-def _check(batches: Any, method: Any, pairs: bool, engine: str, microbatch: int | None) -> None:
+def _check(
+    batches: Any,
+    method: Any,
+    pairs: bool,
+    engine: str,
+    microbatch: int | None,
+    memory_limit: int | None,
+) -> None:
     if not isinstance(method, Initialization):
         raise TypeError(
             f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
@@ -243,6 +288,8 @@ def _check(batches: Any, method: Any, pairs: bool, engine: str, microbatch: int 
     check_choice("engine", engine, ("auto", *ENGINES))
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
+    if memory_limit is not None:
+        check_count("memory_limit", memory_limit, 1, "of bytes")
     pair = (
         pairs
         and isinstance(batches, (tuple, list))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.borrow import HALF, Buffers, Replaced, borrowed, differentiate, seed_all, widen
+from neuroinit.borrow import Buffers, Replaced, borrowed, differentiate, seed_all, widen
 from neuroinit.draws import Draw, new_seed
-from neuroinit.errors import listed
+from neuroinit.errors import listed, out_of_memory
 from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
+from neuroinit.products import Marks
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
-from neuroinit.vectors import flatten
+from neuroinit.vectors import HALF, dot, flatten, narrow, wide
 
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
@@ -84,6 +85,7 @@ class Problem:
         loss_fn: ``loss_fn(output, target)`` for batches ``(inputs, targets)``.
         compute_loss: ``compute_loss(model, batch)`` for any other kind of batch.
         selection: Which parameters take part.
+        autocast: Run the model's forward passes under autocast to this dtype.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Problem:
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None = None,
         selection: Selection | None = None,
+        autocast: torch.dtype | None = None,
     ) -> None:
         selection = selection or Selection()
         check_callables(model, loss_fn, compute_loss, selection.needs_loss)
@@ -99,6 +102,7 @@ class Problem:
         self.has_loss = loss_fn is not None or compute_loss is not None
         self._loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
+        self.autocast = autocast
         check_parameters(self.model)
         self.parameters = dict(self.model.named_parameters())
         self.trainable = [n for n, p in self.parameters.items() if p.requires_grad]
@@ -117,6 +121,9 @@ class Problem:
         self.scaled = self._select(selection)
         self.seed = new_seed()
         self._theta = self.start
+        self.factors: dict[str, float] = {}
+        self.marks: dict[str, Tensor] = {}
+        self._marks = Marks()
         self._buffers: Buffers = []
         self._independent: dict[bool, bool] = {}
         self.differentiated = self._chosen(selection.gradients_of) or self.trainable
@@ -162,7 +169,7 @@ class Problem:
             replaced: Tensors that stand in for some ``W_k``.
         """
         theta = {**self.start, **(replaced or {})}
-        factors = dict(zip(self.scaled, scales.tolist(), strict=True))
+        self.factors = factors = dict(zip(self.scaled, scales.tolist(), strict=True))
         self._theta = {
             n: (t.detach() * factors.get(n, 1.0)).requires_grad_(self.parameters[n].requires_grad)
             for n, t in theta.items()
@@ -249,13 +256,19 @@ class Problem:
             output, target = self._forward(batch, seed)
             return self._loss_fn(output, target)
         batch = self._fresh(batch, seed)
-        with Replaced():
+        with Replaced(self._marks), self._autocast():
             return self.compute_loss(self.model, batch)
 
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
         inputs, target = self._fresh(batch, seed)
-        with Replaced():
-            return self.model(inputs), target
+        with Replaced(self._marks), self._autocast():
+            output = self.model(inputs)
+        return (map_tensors(widen, output) if self.autocast else output), target
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.autocast, cache_enabled=False)
 
     def _fresh(self, batch: Any, seed: int) -> Any:
         """The same samples, buffers and random numbers for every evaluation, on every engine."""
@@ -285,8 +298,22 @@ class Problem:
         """
         kind = ragged(batch)
         if kind not in self._independent:
-            self._independent[kind] = not self.batch_norms and self._joins(batch)
+            self._independent[kind] = not self.batch_norms and self._tried(batch)
         return self._independent[kind]
+
+    def _tried(self, batch: Any) -> bool:
+        """:meth:`_joins` on as much of the batch as memory allows."""
+        while True:
+            size, autocast = batch_size(batch), self.autocast
+            try:
+                self.autocast = None  # rounding would look like samples that see each other
+                return self._joins(batch)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or size <= 2:
+                    raise
+            finally:
+                self.autocast = autocast
+            batch = cut(batch, 0, size // 2)
 
     def _joins(self, batch: Any) -> bool:
         """Whether the gradients of two parts of a batch make up the gradient of the whole."""
@@ -310,16 +337,58 @@ class Problem:
         )
 
     @contextmanager
-    def session(self, second_order: bool = False) -> Iterator[None]:
-        """Borrow the model: scaled parameters, training mode, dropout off; then give it back."""
-        outer = self._buffers  # of a session around this one: what forward passes start from
+    def session(self, second_order: bool = False, marked: bool = False) -> Iterator[None]:
+        """Borrow the model: scaled parameters, training mode, dropout off; then give it back.
+
+        Args:
+            second_order: Use kernels that can be differentiated twice.
+            marked: Differentiate by ``marks`` where a weight is used in a product; see
+                :mod:`neuroinit.products`. Only for one first-order pass with its graph and a
+                second backward by all of ``theta`` and ``marks``.
+        """
+        outer = self._buffers, self.marks, self._marks  # of a session around this one
         with borrowed(self.model, second_order) as found:
-            self._buffers = outer or found
+            self._buffers = outer[0] or found  # what forward passes start from
             if "_original_forward" in vars(self.model):  # Accelerate's wrapper turns autocast on
                 self.model.forward = self.model._original_forward  # type: ignore[assignment]
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
             try:
+                self._mark(marked)
                 yield
             finally:
-                self._buffers = outer
+                self._buffers, self.marks, self._marks = outer
+
+    def _mark(self, marked: bool) -> None:
+        """A factor of one for every weight that is scaled, to be differentiated by."""
+        names = [n for n in self.scaled if self.factors.get(n, 1.0) != 0] if marked else []
+        one = torch.ones((), dtype=wide(self.start[self.scaled[0]]), device=self.device)
+        self.marks = {n: one.clone().requires_grad_() for n in names}
+        self._marks = Marks({id(self._theta[n]): mark for n, mark in self.marks.items()})
+
+    def gradient(
+        self, loss: Tensor, names: Sequence[str], create_graph: bool, retain_graph: bool
+    ) -> tuple[Tensor | None, ...]:
+        """The gradient of a loss by the scaled parameters of these names."""
+        theta = self.theta(names)
+        return differentiate([loss], theta, None, create_graph, retain_graph, self._marks)
+
+    def second_backward(
+        self, outputs: Sequence[Tensor], vectors: Sequence[Tensor], retain_graph: bool
+    ) -> dict[str, Tensor]:
+        """``<W_k, gradient by theta_k of sum <outputs, vectors>>`` of every scale that is felt."""
+        inputs = [*self.theta(self.scaled), *self.marks.values()]
+        self._marks.second = True
+        try:
+            found = differentiate(outputs, inputs, vectors, False, retain_graph, self._marks)
+        finally:
+            self._marks.second = False
+        total = {
+            n: narrow(dot(self.start[n], g))
+            for n, g in zip(self.scaled, found, strict=False)
+            if g is not None
+        }
+        for n, g in zip(self.marks, found[len(self.scaled) :], strict=True):
+            if g is not None:
+                total[n] = total.get(n, 0.0) + narrow(g) / self.factors[n]
+        return total
