@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import inspect
 import json
 import multiprocessing
@@ -194,7 +195,7 @@ def run(library: str, name: str) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     model, size = smallest(library, name)
     data, method = batches(size), ni.NIO(steps=2, sub_batches=SUB_BATCHES)
-    before = {key: value.clone() for key, value in model.state_dict().items()}
+    before = copy.deepcopy(model.state_dict())  # with its versions, which some models ask for
     record: dict[str, Any] = {
         "size": size,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -275,7 +276,9 @@ def write_page(records: list[dict[str, Any]]) -> None:
         "",
         "Two steps of `NIO(sub_batches=2)` on families of timm and torchvision, at the smallest",
         "input that a model accepts, on four images of noise with random labels: it shows which",
-        "models can be optimized as they are, not that it helps them. Made by `make zoo`, with",
+        "models can be optimized as they are, not that it helps them. Norms of thousands and",
+        "millions belong to BatchNorm over two samples of a few pixels: such inputs are for this",
+        "check alone. Made by `make zoo`, which goes on where it was stopped, with",
         f"torch {version(torch)}, timm {version(timm())} and torchvision {version(torchvision())}.",
         "",
     ]

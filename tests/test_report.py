@@ -117,6 +117,21 @@ def test_results_with_gaps(result, tmp_path, missing):
     assert "Doing it again" in words
 
 
+@pytest.mark.parametrize("method", [ni.Kaiming(), ni.LSUV(), ni.GradInit(steps=2)], ids=repr)
+def test_other_methods_have_a_page_and_figures(method, tmp_path):
+    """They may have no history, or look at other numbers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(5)]
+    result = ni.optimize(model, batches, method=method)
+    result.report(tmp_path / "page.html")
+    _, words = read(tmp_path / "page.html")
+    assert type(method).__name__ in words
+    assert "nan" not in words.split("Settings")[0]
+    if result.history:
+        ni.plots.history(result).savefig(tmp_path / "history.png")
+
+
 def test_a_saved_result_makes_the_same_page(result, path, tmp_path):
     result.save(tmp_path / "result.json")
     ni.load_result(tmp_path / "result.json").report(tmp_path / "again.html")
