@@ -358,3 +358,19 @@ def test_normalize_is_replaced_by_the_same_function():
         torch.autograd.grad(f(zero, dim=-1).sum(), zero)[0] for f in (_normalize, F.normalize)
     )
     assert torch.allclose(ours, theirs)
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_in_place_activations_after_a_product_of_many_dimensions(engine):
+    """A linear map of tokens is a view inside, which a custom function may not hand out."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.ReLU(inplace=True)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 3))
+    batches = [(torch.randn(16, 3, 4), torch.randint(3, (16,))) for _ in range(3)]
+    twin = copy.deepcopy(model)
+    twin[1], twin[3] = nn.ReLU(), nn.ReLU()
+    method = ni.NIO(steps=2)
+    torch.manual_seed(1)
+    found = ni.optimize(model, batches, method=method, engine=engine)
+    torch.manual_seed(1)
+    assert found.scales == ni.optimize(twin, batches, method=method, engine=engine).scales
