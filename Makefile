@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check defaults clean help
+.PHONY: demo test check defaults zoo clean help
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -28,6 +28,9 @@ check: $(VENV)/.ready  ## Lint, format and type checks
 
 defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py
+
+zoo: $(VENV)/.ready  ## Two steps on families of timm and torchvision, for docs/zoo.md; resumable
+	$(BIN)/python benchmarks/zoo.py
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

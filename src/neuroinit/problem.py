@@ -51,10 +51,12 @@ class Selection:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside ``torch.compile``, DDP and DataParallel wrappers."""
+    """The user's own module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
     while True:
-        if isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
+        inner = [model._modules.get(key) for key in ("_orig_mod", "_original_module")]
+        found = next((module for module in inner if module is not None), None)
+        if found is not None:
+            model = found
         elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             model = model.module
         else:
@@ -347,6 +349,8 @@ class Problem:
         outer = self._buffers, self.marks, self._marks  # of a session around this one
         with borrowed(self.model, second_order) as found:
             self._buffers = outer[0] or found  # what forward passes start from
+            if "_original_forward" in vars(self.model):  # Accelerate's wrapper turns autocast on
+                self.model.forward = self.model._original_forward  # type: ignore[assignment]
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
             try:
