@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check defaults clean help
+.PHONY: demo test check bench defaults clean help
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -28,6 +28,10 @@ check: $(VENV)/.ready  ## Lint, format and type checks
 
 defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py
+
+bench: $(VENV)/.ready  ## What a step costs, for docs/performance.md; `make bench ARGS=--quick` for a part
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt timm torchvision
+	$(BIN)/python -m benchmarks.bench $(ARGS)
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

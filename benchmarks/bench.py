@@ -171,7 +171,7 @@ def main() -> None:
     rows.sort(key=lambda row: order.index(tuple(row[f.name] for f in dataclasses.fields(Case))))
     print(table(rows))
     draw(rows, path.with_suffix(".png"))
-    print(f"\n{path} and {path.with_suffix('.png').name}")
+    print(f"\nWritten: {path}, and a figure beside it.")
 
 
 if __name__ == "__main__":

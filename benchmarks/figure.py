@@ -13,9 +13,7 @@ COLOURS = {"keep": "#0072b2", "stream": "#009e73", "authors' way": "#d55e00"}
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Two rows (time, memory) of three panels (D, B, parameters)."""
-    figure = Figure(figsize=(10, 5.6), layout="constrained")
-    axes = figure.subplots(2, 3, squeeze=False)
+    """Two rows (time, memory) of panels (D, B, parameters), where there is a line to draw."""
     main = max({r["model"] for r in rows}, key=lambda m: sum(r["model"] == m for r in rows))
     most = max(
         {r["B"] for r in rows if r["model"] == main},
@@ -35,6 +33,11 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         "B": "batch size B (D=4, r=0.2)",
         "parameters": f"parameters ({family}, D=4, r=0.2)",
     }
+    panels = {key: found for key, found in panels.items() if len({r[key] for r in found}) > 1}
+    if not panels:
+        return
+    figure = Figure(figsize=(0.8 + 3.2 * len(panels), 5.6), layout="constrained")
+    axes = figure.subplots(2, len(panels), squeeze=False)
     for column, (key, found) in enumerate(panels.items()):
         for line, (value, label) in enumerate(
             [("training_steps", "training steps a step"), ("extra_mb", "extra memory, MB")]
