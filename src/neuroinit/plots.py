@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from neuroinit.auto import AutoResult
 from neuroinit.diagnose import GradientStats
 from neuroinit.errors import needs_extra
 from neuroinit.result import Result, StepRecord
@@ -161,6 +162,30 @@ def scales(result: Result) -> Figure:
     (low, low_name), (high, high_name) = ordered[0], ordered[-1]
     text = f"smallest: {low_name} ({low:.3g})\nlargest: {high_name} ({high:.3g})"
     ax.set_title(text, fontsize=SMALL, loc="left")
+    return made  # type: ignore[no-any-return]
+
+
+def rollouts(result: AutoResult) -> Figure:
+    """The training loss of every candidate of :func:`neuroinit.auto_`; the winner is drawn thick.
+
+    Args:
+        result: What ``auto_`` returned.
+    """
+    made, (ax,) = _column(1, 2.2)
+    for record in result.candidates:
+        if not record.losses:
+            continue
+        finite = [value for value in record.losses if math.isfinite(value)]
+        wins = record.name == result.winner
+        (line,) = ax.plot(finite, linewidth=1.8 if wins else 0.8, label=record.name)
+        if len(finite) < len(record.losses):  # it diverged there
+            ax.plot(len(finite) - 1, finite[-1] if finite else 1.0, "x", color=line.get_color())
+    ax.set_yscale("log")
+    ax.set_xlabel("training step", fontsize=NORMAL)
+    ax.set_ylabel("loss", fontsize=NORMAL)
+    ax.legend(
+        fontsize=SMALL - 1, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1)
+    )
     return made  # type: ignore[no-any-return]
 
 
