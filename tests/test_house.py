@@ -20,7 +20,7 @@ SOURCE = Path(neuroinit.__file__).parent
 ORDER = [
     {"errors", "checks", "version", "progress"},
     {"borrow", "draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
-    {"scales"},
+    {"scales", "distributed"},
     {"problem"},
     {"plan"},
     {"collect"},

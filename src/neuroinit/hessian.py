@@ -15,7 +15,7 @@ from torch import Tensor
 from neuroinit.borrow import differentiate
 from neuroinit.errors import NonFiniteError, ZeroGradientError, listed, named_operator
 from neuroinit.gradients import _gradient, _second_backward
-from neuroinit.plan import Plan
+from neuroinit.plan import Plan, part
 from neuroinit.problem import Problem
 from neuroinit.vectors import dot, flatten, narrow, unflatten
 
@@ -30,7 +30,7 @@ def gradient_and_product(
     direction: Callable[[Tensor], Tensor | None],
     engine: str,
     row: int = 0,
-) -> tuple[float, Tensor, Products | None]:
+) -> tuple[float, Tensor, Tensor | None]:
     """The loss and gradient ``g`` of a sub-batch, and ``H v`` for ``v = direction(g)``.
 
     Args:
@@ -44,23 +44,28 @@ def gradient_and_product(
         row: Which sub-batch.
 
     Returns:
-        Loss, ``g``, and ``H v`` by every scaled parameter.
+        Loss, ``g``, and ``<W_k, H v>`` for every scale.
     """
     with problem.session(second_order=True), named_operator():
         if engine == "keep":
-            graphs = [(a, loss, g) for a, loss, g in _graphs(problem, batch, plan, row)]
-            loss = sum(a * float(value) for a, value, _ in graphs)
-            gradient = _sum([a * flatten(g) for a, _, g in graphs])
+            graphs = list(_graphs(problem, batch, plan, row))
+            loss, gradient = _over_ranks(
+                problem,
+                sum(a * float(value) for a, value, _ in graphs),
+                _sum([a * flatten(g) for a, _, g in graphs]) if graphs else None,
+            )
             v = direction(gradient)
             if v is None:
                 return loss, gradient, None
             pieces = [g for _, _, g in graphs]
-            return loss, gradient, _second_backward(problem, pieces, [a * v for a, _, _ in graphs])
+            products = _second_backward(problem, pieces, [a * v for a, _, _ in graphs])
+            return loss, gradient, problem.ranks.sum(by_scales(problem, products))
         loss, gradient = _first_order(problem, batch, plan, row)
         v = direction(gradient)
         if v is None:
             return loss, gradient, None
-        return loss, gradient, _hessian_product(problem, batch, plan, row, v)
+        products = _hessian_product(problem, batch, plan, row, v)
+        return loss, gradient, problem.ranks.sum(by_scales(problem, products))
 
 
 def gradient(problem: Problem, batch: Any, plan: Plan, row: int = 0) -> tuple[float, Tensor]:
@@ -71,7 +76,7 @@ def gradient(problem: Problem, batch: Any, plan: Plan, row: int = 0) -> tuple[fl
 
 def curvature_derivative(
     problem: Problem, batch: Any, plan: Plan, function: Elementwise, engine: str
-) -> tuple[float, Tensor, Tensor, Products]:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     """A function of the gradient ``g`` and of ``H g``, and its derivative by the parameters.
 
     With ``a`` and ``b`` the function's derivatives by ``g`` and ``h = H g``, the derivative is
@@ -79,7 +84,7 @@ def curvature_derivative(
         H a + H (H b) + d<b, H c>/dtheta   at a constant c = g:
 
     third order. ``"keep"`` leaves all of it to one graph; ``"stream"`` takes four passes and holds
-    the graph of one piece at a time.
+    the graph of one piece at a time, as do several ranks: no graph spans two of them.
 
     Args:
         problem: Where the scales were set by ``problem.place``.
@@ -89,10 +94,13 @@ def curvature_derivative(
         engine: ``"keep"`` or ``"stream"``.
 
     Returns:
-        Loss, ``g``, the function's value, and its derivative by every scaled parameter.
+        Loss, ``g``, the function's value, and its derivative by every scale.
     """
+    one_graph = engine == "keep" and problem.ranks.alone
     with problem.session(second_order=True), named_operator():
-        return (_in_one_graph if engine == "keep" else _in_passes)(problem, batch, plan, function)
+        found = (_in_one_graph if one_graph else _in_passes)(problem, batch, plan, function)
+    loss, g, value, products = found
+    return loss, g, value, problem.ranks.sum(by_scales(problem, products))
 
 
 def by_scales(problem: Problem, products: Products) -> Tensor:
@@ -126,9 +134,11 @@ def check_length(length: float) -> None:
 # -- pieces ----------------------------------------------------------------------------------------
 
 
-def _used(plan: Plan, row: int) -> tuple[list[float], list[tuple[int, int]]]:
+def _used(problem: Problem, plan: Plan, row: int) -> tuple[list[float], list[tuple[int, int]]]:
+    """The pieces of a sub-batch that this rank computes, and their weights."""
     weights = plan.weights[row].tolist()
     used = [(a, piece) for a, piece in zip(weights, plan.pieces, strict=True) if a]
+    used = part(used, problem.ranks.rank, problem.ranks.world)
     return [a for a, _ in used], [piece for _, piece in used]
 
 
@@ -136,7 +146,7 @@ def _graphs(
     problem: Problem, batch: Any, plan: Plan, row: int, create_graph: bool = True
 ) -> Iterator[tuple[float, Tensor, tuple[Tensor, ...]]]:
     """``(a_s, L_s, g_s)`` of the pieces, one after the other."""
-    weights, pieces = _used(plan, row)
+    weights, pieces = _used(problem, plan, row)
     losses = problem.losses(batch, pieces, plan.whole)
     for a, loss in zip(weights, losses, strict=True):
         yield a, loss.detach(), _gradient(problem, loss, create_graph=create_graph)
@@ -147,8 +157,15 @@ def _first_order(problem: Problem, batch: Any, plan: Plan, row: int) -> tuple[fl
     for a, value, piece in _graphs(problem, batch, plan, row, create_graph=False):
         loss += a * float(value)
         total = a * flatten(piece) if total is None else total.add_(flatten(piece), alpha=a)
-    assert total is not None
-    return loss, total
+    return _over_ranks(problem, loss, total)
+
+
+def _over_ranks(problem: Problem, loss: float, gradient: Tensor | None) -> tuple[float, Tensor]:
+    """The sums of all ranks' losses and gradients; ``None`` of a rank that has no piece."""
+    if gradient is None:
+        gradient = torch.zeros_like(flatten(problem.theta(problem.differentiated)))
+    losses = torch.tensor(loss, dtype=torch.float64, device="cpu")
+    return float(problem.ranks.sum(losses)), problem.ranks.sum(gradient)
 
 
 def _hessian_product(problem: Problem, batch: Any, plan: Plan, row: int, v: Tensor) -> Products:
@@ -164,7 +181,7 @@ def _full_product(problem: Problem, batch: Any, plan: Plan, v: Tensor) -> Tensor
     total = torch.zeros_like(v)
     for a, _, piece in _graphs(problem, batch, plan, 0):
         total.add_(flatten(_by(theta, piece, v)), alpha=a)
-    return total
+    return problem.ranks.sum(total)
 
 
 def _by(
@@ -219,8 +236,8 @@ def _in_passes(
     total: Products = [None] * len(problem.scaled)
     for weight, _, piece in _graphs(problem, batch, plan, 0):
         h = _by(theta, piece, g, create_graph=True)
-        part = _second_backward(problem, [piece, h], [weight * a, weight * b])
-        total = _added(total, part)
+        product = _second_backward(problem, [piece, h], [weight * a, weight * b])
+        total = _added(total, product)
     return loss, g, value, total
 
 

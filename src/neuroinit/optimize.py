@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.borrow import isolated
+from neuroinit.borrow import isolated, seed_all
 from neuroinit.checks import check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
+from neuroinit.distributed import Ranks, ranks, union
+from neuroinit.draws import new_seed
 from neuroinit.errors import GradientError, listed
 from neuroinit.gradients import ENGINES
 from neuroinit.memory import fitting_engine
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
+from neuroinit.plan import share
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
 from neuroinit.result import Result, StepRecord
 from neuroinit.scales import Position, clamped
 from neuroinit.split import batch_size
 from neuroinit.stream import END, Stream
+from neuroinit.vectors import fingerprint
 from neuroinit.version import __version__
 from neuroinit.zeros import blocked_by_zeros
 
@@ -80,10 +86,38 @@ def optimize(
         ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     method = NIO() if method is None else method
-    _check(batches, method, loss_fn is not None and compute_loss is None, engine, microbatch)
+    all_ranks = ranks()
+    with closing(all_ranks), all_ranks.together(), isolated():
+        _check(batches, method, loss_fn is not None and compute_loss is None, engine, microbatch)
+        problem = _problem(all_ranks, model, loss_fn, compute_loss, method)
+        run = _Run(problem, method, engine, microbatch, on_step)
+        return run.go(batches, progress and all_ranks.rank == 0)
+
+
+def _problem(
+    ranks: Ranks,
+    model: nn.Module,
+    loss_fn: LossFunction | None,
+    compute_loss: ComputeLoss | None,
+    method: Initialization,
+) -> Problem:
+    """The same problem on every rank: the same parameters, and random numbers of its own."""
+    seed = int(ranks.first(str(new_seed())))
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss, method.selection())
-        return _Run(problem, method, engine, microbatch, on_step).go(batches, progress)
+        seed_all(seed)
+        problem = Problem(model, loss_fn, compute_loss, method.selection(), ranks)
+    if not ranks.alone:
+        values = {n: [*t.shape, fingerprint(t)] for n, t in problem.original.items()}
+        ranks.check_same(
+            "parameters",
+            json.dumps(values),
+            "Use the same seed on every rank before the model is made, or wrap it in "
+            "DistributedDataParallel, which sends those of rank 0 to all.",
+        )
+        ranks.check_same(
+            "settings of the method", json.dumps(method.settings()), "Pass the same `method`."
+        )
+    return problem
 
 
 class _Run:
@@ -103,7 +137,7 @@ class _Run:
         self.lowest = method.lowest(problem.scaled)
         self.history: list[StepRecord] = []
         self.blocked: list[str] = []
-        self.still = 0
+        self.still = self.rounds = 0
 
     def go(self, batches: Iterable[Any], progress: bool) -> Result:
         """Step until all steps are done, nothing moves any more, or the batches end."""
@@ -130,18 +164,24 @@ class _Run:
 
     def _take(self, stream: Stream) -> Any:
         """The next batch; a short one after the first, as loaders end with, is passed over."""
-        found = stream.next()
+        found = self._next(stream)
         first = not self.history or found is END
         if not first and not self.method.fits(self.problem, batch_size(found)):
-            found = stream.next()
+            found = self._next(stream)
+        return found
+
+    def _next(self, stream: Stream) -> Any:
+        """The next global batch: of all ranks."""
+        found, self.rounds = union(self.problem.ranks, stream.next(), stream.rounds)
         return found
 
     def _guarded_step(self, step: int, batch: Any) -> StepRecord:
         """A step whose errors say when they happened, and carry what was reached before."""
         try:
-            if step == 0:
-                self._begin(batch)
-            return self._step(step, batch)
+            with self.problem.ranks.together():
+                if step == 0:
+                    self._begin(batch)
+                return self._step(step, batch)
         except GradientError as error:
             failed = type(error)(f"Step {step}: {error}")
             failed.result = self._result(None, None, f"step {step} failed", False)
@@ -156,8 +196,10 @@ class _Run:
         if not self.method.twice:
             return
         self.problem.place(0.1 * unit)  # the start itself may not be finite
-        fitting = fitting_engine(self.problem, batch, plan)
-        self.engine = fitting if self.engine == "auto" else self.engine
+        ranks = self.problem.ranks
+        own = share(plan, ranks.rank, ranks.world).plan
+        fitting = ranks.texts(fitting_engine(self.problem, batch, own if own.pieces else plan))
+        self.engine = max(fitting) if self.engine == "auto" else self.engine  # stream, if for one
         self.blocked = blocked_by_zeros(self.problem, batch)
         if self.blocked:
             warnings.warn(
@@ -194,12 +236,22 @@ class _Run:
     def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
         """Before and after, on a batch that no step has seen if there is one."""
         if not self.problem.has_loss:
+            self._check_ranks()
             return self._result(None, None, stopped, False)
         spare = self._take(stream)
-        held_out = spare is not END and stream.rounds == 0
+        held_out = spare is not END and self.rounds == 0
         batch = self.problem.prepare(spare) if held_out else last
+        self._check_ranks()
         before = self._measure(self.problem.unit_scales, batch, self.problem.original)
         return self._result(before, self._measure(self.scales, batch), stopped, held_out)
+
+    def _check_ranks(self) -> None:
+        self.problem.ranks.check_same(
+            "scales at the end",
+            json.dumps([scale.hex() for scale in self.scales.tolist()]),
+            "The ranks' devices or versions of torch compute differently, or the method looks at "
+            "something of its own on every rank. Optimize on one rank and send its result to all.",
+        )
 
     def _measure(
         self, scales: Tensor, batch: Any, values: dict[str, Tensor] | None = None
@@ -209,7 +261,8 @@ class _Run:
         plan = self.method.measured(self.problem, batch, self.microbatch)
         held = HELD_GRADIENTS if self.engine == "stream" else None
         try:
-            return measure(self.problem, batch, plan, held)
+            with self.problem.ranks.together():
+                return measure(self.problem, batch, plan, held)
         except GradientError:
             return None
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neuroinit.borrow import HALF, Buffers, Replaced, borrowed, differentiate, seed_all, widen
+from neuroinit.distributed import ALONE, Ranks
 from neuroinit.draws import Draw, new_seed
 from neuroinit.errors import listed
 from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
@@ -82,6 +83,7 @@ class Problem:
         loss_fn: ``loss_fn(output, target)`` for batches ``(inputs, targets)``.
         compute_loss: ``compute_loss(model, batch)`` for any other kind of batch.
         selection: Which parameters take part.
+        ranks: The processes that share the work on every batch.
     """
 
     def __init__(
@@ -90,8 +92,10 @@ class Problem:
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None = None,
         selection: Selection | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         selection = selection or Selection()
+        self.ranks = ranks
         check_callables(model, loss_fn, compute_loss, selection.needs_loss)
         self.model = unwrap(model)
         self.has_loss = loss_fn is not None or compute_loss is not None
@@ -284,10 +288,10 @@ class Problem:
 
     def _joins(self, batch: Any) -> bool:
         """Whether the gradients of two parts of a batch make up the gradient of the whole."""
-        size = batch_size(batch)
-        if size == 1:
+        size = max(2, batch_size(batch) // self.ranks.world)  # what a rank is sure to have room for
+        if batch_size(batch) == 1:
             return True
-        first = max(1, size // 3)
+        batch, first = cut(batch, 0, size), max(1, size // 3)
         with self.session():
             whole = self._whole_gradient(batch)
             left = self._whole_gradient(cut(batch, 0, first))

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from neuroinit.checks import check_choice, check_number, check_overlap
 from neuroinit.hessian import (
-    Products,
     by_scales,
     check_length,
     gradient,
@@ -103,7 +102,9 @@ class GradInit(Method):
 
     def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
         """``S`` and ``S~``, or what they are made of."""
-        return make_plan(problem, batch, 2, self.overlap, "cover", "sub-batch", microbatch)
+        return make_plan(
+            problem, batch, 2, self.overlap, "cover", "sub-batch", microbatch, serial=True
+        )
 
     def fits(self, problem: Problem, size: int) -> bool:
         """A batch needs a sample for ``S`` and one for ``S~``; BatchNorm two for each."""
@@ -154,18 +155,18 @@ class _Tried:
         self.value = loss / self.method.eta
         return self._back(g, self.after) if self.method.through_update else None
 
-    def derivative(self, product: Products | None) -> Tensor:
+    def derivative(self, product: Tensor | None) -> Tensor:
         """Of the norm, or of the loss after the optimizer step over ``eta``, by the scales."""
         if self.constrained:
             assert product is not None
-            return by_scales(self.problem, product)
+            return product
         assert self.after is not None
         names = self.problem.trainable
         parts = unflatten(self.after, self.problem.theta(names))
         by_name = dict(zip(names, parts, strict=True))
         found = by_scales(self.problem, [by_name[n] for n in self.problem.scaled])
         found = found / self.method.eta
-        return found if product is None else found - by_scales(self.problem, product)
+        return found if product is None else found - product
 
     def _update(self, g: Tensor) -> Tensor:
         """``eta A(g)``."""

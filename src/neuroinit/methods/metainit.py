@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.checks import check_number
-from neuroinit.hessian import by_scales, check_length, curvature_derivative
+from neuroinit.hessian import check_length, curvature_derivative
 from neuroinit.methods.base import Method, Step
 from neuroinit.plan import Plan
 from neuroinit.problem import LooksAt, Problem, Selection
@@ -81,12 +81,12 @@ class MetaInit(Method):
         self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> Step:
         """One step down the gradient quotient."""
-        loss, g, value, products = curvature_derivative(
+        loss, g, value, derivative = curvature_derivative(
             problem, batch, plan, self._quotient, engine
         )
         norm = float(torch.linalg.vector_norm(g, dtype=torch.float64))
         check_length(norm)
-        scales, state = self._moved(problem, by_scales(problem, products), position)
+        scales, state = self._moved(problem, derivative, position)
         return Step(
             scales=scales,
             state=state,
