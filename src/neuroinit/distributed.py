@@ -136,7 +136,7 @@ class Ranks:
         """All ranks learn of the errors there are, and raise that of the lowest rank."""
         if failing is None:
             failing = self.world - _header([self.world - self.rank, 0, 0])[0]
-        mine = {} if own is None else {"kind": type(own).__name__, "text": str(own)}
+        mine = {} if own is None else _described(own)
         theirs = json.loads(_texts(json.dumps(mine), self.world)[failing])
         chosen = own if own is not None and theirs == mine else _rebuilt(**theirs)
         if failing != self.rank:
@@ -258,6 +258,11 @@ def _gathered(tensor: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     with _contact():
         dist.all_gather(parts, padded)
     return [part[:size] for part, size in zip(parts, sizes, strict=True)]
+
+
+def _described(error: BaseException) -> dict[str, str]:
+    plain = len(error.args) == 1 and isinstance(error.args[0], str)  # a KeyError quotes its text
+    return {"kind": type(error).__name__, "text": error.args[0] if plain else str(error)}
 
 
 def _rebuilt(kind: str, text: str) -> BaseException:
