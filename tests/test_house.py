@@ -19,8 +19,9 @@ SOURCE = Path(neuroinit.__file__).parent
 # a module imports only from lines above its own
 ORDER = [
     {"errors", "checks", "version", "progress"},
-    {"borrow", "draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
-    {"scales", "distributed"},
+    {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
+    {"products", "distributed"},
+    {"borrow", "scales"},
     {"problem"},
     {"plan"},
     {"collect"},
@@ -30,7 +31,8 @@ ORDER = [
     {"result"},
     {"optimize"},
     {"inplace", "comparison"},
-    {"compare"},
+    {"compare", "rollouts"},
+    {"auto"},
     {"plots"},
     {"experiments"},
     {"cli"},

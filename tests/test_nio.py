@@ -10,7 +10,6 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.gradients import ENGINES
-from neuroinit.methods.nio import GAMMA_PER_LOSS
 from tests.utils import oracles
 from tests.utils.architectures import ZOO, case
 
@@ -134,7 +133,7 @@ def test_every_engine_gives_the_same_scales(found):
 
 def test_gamma_auto_is_a_multiple_of_the_loss_at_zero_output(small_model, digits_like):
     result = ni.optimize(small_model, digits_like, method=ni.NIO(steps=1))
-    assert result.settings["gamma"] == pytest.approx(GAMMA_PER_LOSS * math.log(3), rel=1e-5)
+    assert result.settings["gamma"] == pytest.approx(math.log(3), rel=1e-5)
 
 
 def test_gamma_auto_with_compute_loss_uses_zero_parameters(small_model, digits_like):
@@ -145,7 +144,7 @@ def test_gamma_auto_with_compute_loss_uses_zero_parameters(small_model, digits_l
         ni.NIO(steps=1),
         compute_loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
     )
-    assert result.settings["gamma"] == pytest.approx(GAMMA_PER_LOSS * math.log(3), rel=1e-5)
+    assert result.settings["gamma"] == pytest.approx(math.log(3), rel=1e-5)
 
 
 def test_gamma_auto_without_a_usable_loss_asks_for_a_number(small_model, digits_like):

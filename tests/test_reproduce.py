@@ -111,6 +111,16 @@ def test_wrong_requests(arguments, message, tmp_path):
         reproduce(place=Place(tmp_path), **arguments)
 
 
+def test_costs_need_no_training(tmp_path, capsys):
+    arguments = ["reproduce", "table5", "--scale", "smoke", "--no-training", "--out", str(tmp_path)]
+    assert cli.main(arguments) == 0, capsys.readouterr().err
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith(("| Grad", "| NIO"))]
+    assert [row[4] for row in rows] == ["2", "2", "2"]
+    assert all(float(row[1]) >= 0 and float(row[2]) > 0 for row in rows)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_train_from_the_command_line(tmp_path, capsys):
     command = ["train", "--model", "resnet-8", "--epochs", "1", "--crop", "1"]
     command += ["--train-images", "64", "--batch-size", "32"]
@@ -131,3 +141,14 @@ def test_init_writes_a_checkpoint_that_loads(tmp_path, capsys):
     assert set(scales) <= set(dict(model.named_parameters()))
     assert cli.main(["init", *arguments[:-1], str(tmp_path / "no" / "x.safetensors")]) == 1
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_compare_from_the_command_line(capsys):
+    command = ["compare", "--model", "resnet-8-nobn", "--batches", "3", "--seeds", "1", "--json"]
+    command += ["--methods", "default", "gradinit:steps=1", "nio:steps=1", "--train-images", "128"]
+    assert cli.main([*command, "--epochs", "1"]) == 0, capsys.readouterr().err
+    found = json.loads(capsys.readouterr().out)
+    assert [record["method"] for record in found] == ["default", "gradinit:steps=1", "nio:steps=1"]
+    assert all(0 <= record["score"] <= 1 for record in found)
+    assert cli.main(["compare", "--methods", "kaiming+nio"]) == 1
+    assert "one rule or one method" in capsys.readouterr().err

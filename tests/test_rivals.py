@@ -94,14 +94,14 @@ def test_gradient_quotient(found, engine):
     problem.place(problem.unit_scales)
     plan = method.plan(problem, batch, 4 if found.independent else None)
     problem.place(scales)
-    _, _, value, derivative = curvature_derivative(problem, batch, plan, method._quotient, engine)
+    _, _, value, ours = curvature_derivative(problem, batch, plan, method._quotient, engine)
     named = dict(zip(problem.scaled, scales.tolist(), strict=True))
     model, raw = setting(found)
     expected, by_scale = rivals.quotient_derivative(
         getattr(model, "_orig_mod", model), raw, found.loss_fn, found.compute_loss, named
     )
     assert float(value) == pytest.approx(expected, rel=1e-7)
-    assert_close(problem, derivative, by_scale)
+    assert_close(problem, ours, by_scale)
 
 
 @pytest.mark.parametrize("name", ["plain", "batch_norm_2d", "tied_embedding", "conv_1d"])

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from neuroinit.experiments.augment import Augmentation
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.models import build
-from neuroinit.experiments.starts import STARTS, parse, start_
+from neuroinit.experiments.starts import METHODS, RULES, parse, start_
 from neuroinit.experiments.train import train
 
 PLAIN = Augmentation(crop=1, flip=False)
@@ -124,9 +124,11 @@ def test_the_schedule():
     ("changes", "message"),
     [
         ({"lr": 0.0}, "`lr` should be"),
-        ({"method": "magic"}, "no method `magic`"),
+        ({"method": "magic"}, "no start `magic`"),
         ({"method": "nio:steps"}, "should look like"),
         ({"method": "nio:depth=3"}, "depth"),
+        ({"method": "kaiming:depth=3"}, "no settings"),
+        ({"method": "kaiming+magic"}, "no start"),
         ({"model": "vgg"}, "no model `vgg`"),
         ({"data": "mnist"}, "no data `mnist`"),
         ({"data": "cifar10"}, "--download"),
@@ -147,4 +149,9 @@ def test_kaiming_under_every_learned_start():
     result = start_(model, "nio:steps=1,sub_batches=2", batches)
     assert not torch.equal(model.conv.weight, weight)
     assert set(result.scales) <= {name for name, _ in model.named_parameters()}
-    assert {parse(name)[0] for name in STARTS} == set(STARTS)
+
+
+def test_starts_have_names():
+    assert {parse(name)[1] for name in METHODS} == set(METHODS)
+    assert {parse(name)[0] for name in RULES} == set(RULES)
+    assert parse("default+nio:steps=2") == ("default", "nio", {"steps": 2})

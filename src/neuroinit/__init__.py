@@ -1,5 +1,6 @@
 """neuroinit: optimize the initialization of any PyTorch model before training it."""
 
+from neuroinit.auto import AutoResult, CandidateRecord, auto_
 from neuroinit.compare import compare
 from neuroinit.comparison import Comparison, ComparisonRecord
 from neuroinit.diagnose import GradientStats, LayerStats, gradient_stats, gradsign
@@ -35,6 +36,8 @@ __all__ = [
     "LSUV",
     "NIO",
     "PRESETS",
+    "AutoResult",
+    "CandidateRecord",
     "Comparison",
     "ComparisonRecord",
     "FixUp",
@@ -56,6 +59,7 @@ __all__ = [
     "Xavier",
     "ZeroGradientError",
     "__version__",
+    "auto_",
     "compare",
     "fixup_",
     "gradient_stats",

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.products import Marks, marked
+
 Buffers = list[tuple[nn.Module, str, Tensor]]
 
 
@@ -65,7 +67,14 @@ class Replaced(TorchFunctionMode):
     torch's fused ``_weight_norm`` has a wrong double backward (2.13, CPU, float64: it fails
     ``torch.autograd.gradgradcheck``), and ``hardsigmoid`` has none. Sparse gradients of embeddings
     have wrong third derivatives (2.13); dense ones are right.
+
+    Args:
+        marks: Weights whose products are ours, see :mod:`neuroinit.products`.
     """
+
+    def __init__(self, marks: Marks | None = None) -> None:
+        super().__init__()
+        self.marks = marks or Marks()
 
     def __torch_function__(
         self,
@@ -76,6 +85,8 @@ class Replaced(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        if self.marks.of and (ours := marked(name, args, kwargs, self.marks)) is not None:
+            return ours
         if "dropout" in name and not name.startswith("native"):
             return args[0] if args else kwargs["input"]
         if name == "_weight_norm":
@@ -106,6 +117,7 @@ def differentiate(
     vectors: Sequence[Tensor] | None = None,
     create_graph: bool = False,
     retain_graph: bool = False,
+    marks: Marks | None = None,
 ) -> tuple[Tensor | None, ...]:
     """``torch.autograd.grad``, dense, with :class:`Replaced` active where checkpoints run again.
 
@@ -114,7 +126,7 @@ def differentiate(
     """
     if vectors is None:
         vectors = [torch.ones_like(output) for output in outputs]
-    with Replaced():
+    with Replaced(marks):
         engine = torch.autograd.Variable._execution_engine
         found: tuple[Tensor | None, ...] = engine.run_backward(
             tuple(outputs),

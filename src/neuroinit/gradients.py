@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.borrow import differentiate
 from neuroinit.collect import AllGradients, Collector, MeanDirection, Objective, all_rows
 from neuroinit.errors import (
     REENTRANT,
@@ -29,7 +28,10 @@ from neuroinit.errors import (
 from neuroinit.measures import Moments
 from neuroinit.plan import Plan, share
 from neuroinit.problem import Problem
-from neuroinit.vectors import combine, dot, flatten, narrow, spread, unflatten
+from neuroinit.vectors import combine, flatten, narrow, spread, unflatten
+
+HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap
+ZERO = torch.zeros((), dtype=torch.float64, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,9 @@ def derivative(
     ranks, count = problem.ranks, len(plan.weights)
     own = share(plan, ranks.rank, ranks.world)
     collector = (AllGradients if gram else MeanDirection)(problem, count, own)
-    with ranks.together():
+    with ranks.together(), named_operator():
         if own.rows:
-            with problem.session(second_order=True), named_operator():
-                found = ENGINES[engine](problem, batch, own.plan, objective, collector)
+            found = ENGINES[engine](problem, batch, own.plan, objective, collector)
         else:  # more ranks than there is work
             value = collector.close(objective)
             nothing = torch.zeros_like(problem.unit_scales)
@@ -92,19 +93,13 @@ def _keep(
 ) -> Derivative:
     """All graphs are kept, and one second backward goes through them."""
     losses, graphs = [], []
-    for loss in problem.losses(batch, plan.pieces, plan.whole):
-        graphs.append(_gradient(problem, loss, create_graph=True))
-        losses.append(loss.detach())
-    flat = [flatten(graph) for graph in graphs]
-    for weights in plan.weights:
-        collector.add(combine(weights, flat))
-    value = collector.close(objective)
-    directions = [torch.zeros_like(vector) for vector in flat]
-    for d, weights in enumerate(plan.weights):
-        spread(weights, collector.direction(d, combine(weights, flat)), directions)
-    del flat
-    products = _second_backward(problem, graphs, directions)
-    return _derivative(problem, value, products, collector, plan, losses)
+    with problem.session(second_order=True, marked=True):
+        for loss in problem.losses(batch, plan.pieces, plan.whole):
+            graphs.append(_gradient(problem, loss, create_graph=True))
+            losses.append(loss.detach())
+        value, directions = _directions(plan, [flatten(g) for g in graphs], objective, collector)
+        by_scale = _second_backward(problem, graphs, directions)
+    return _derivative(problem, value, by_scale, collector, plan, losses)
 
 
 def _stream(
@@ -112,12 +107,35 @@ def _stream(
 ) -> Derivative:
     """A first-order pass for the moments, then one second-order graph at a time."""
     losses: list[Tensor] = []
-    for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
-        collector.add(gradient)
+    if plan.simple or len(plan.pieces) > HELD_PIECES:
+        with problem.session():
+            for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
+                collector.add(gradient)
+        value = collector.close(objective)
+        make = _simple_products if plan.simple else _rolling_products
+        products = make(problem, batch, plan, collector)
+    else:
+        with problem.session():
+            flat = list(_piece_gradients(problem, batch, plan, losses))
+        value, directions = _directions(plan, flat, objective, collector)
+        del flat
+        products = _known_products(problem, batch, plan, directions)
+    with problem.session(second_order=True, marked=True):
+        by_scale = sum(products, torch.zeros(()))
+    return _derivative(problem, value, by_scale, collector, plan, losses)
+
+
+def _directions(
+    plan: Plan, flat: list[Tensor], objective: Objective, collector: Collector
+) -> tuple[Tensor, list[Tensor]]:
+    """The objective, and the direction of every piece, from the gradients of all pieces."""
+    for weights in plan.weights:
+        collector.add(combine(weights, flat))
     value = collector.close(objective)
-    products = _simple_products if plan.simple else _rolling_products
-    total = _total(products(problem, batch, plan, collector), len(problem.scaled))
-    return _derivative(problem, value, total, collector, plan, losses)
+    directions = [torch.zeros_like(vector) for vector in flat]
+    for d, weights in enumerate(plan.weights):
+        spread(weights, collector.direction(d, combine(weights, flat)), directions)
+    return value, directions
 
 
 ENGINES: dict[str, Callable[..., Derivative]] = {"keep": _keep, "stream": _stream}
@@ -125,7 +143,7 @@ ENGINES: dict[str, Callable[..., Derivative]] = {"keep": _keep, "stream": _strea
 
 def _simple_products(
     problem: Problem, batch: Any, plan: Plan, collector: Collector
-) -> Iterator[list[Tensor | None]]:
+) -> Iterator[Tensor]:
     """Every sub-batch is one piece: its gradient and its product come from the same graph."""
     for d, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
         graph = _gradient(problem, loss, create_graph=True)
@@ -133,9 +151,20 @@ def _simple_products(
         yield _second_backward(problem, [graph], [direction], retain_graph=plan.whole)
 
 
+def _known_products(
+    problem: Problem, batch: Any, plan: Plan, directions: list[Tensor]
+) -> Iterator[Tensor]:
+    """All directions are known."""
+    for loss, direction in zip(
+        problem.losses(batch, plan.pieces, plan.whole), directions, strict=True
+    ):
+        graph = _gradient(problem, loss, create_graph=True)
+        yield _second_backward(problem, [graph], [direction])
+
+
 def _rolling_products(
     problem: Problem, batch: Any, plan: Plan, collector: Collector
-) -> Iterator[list[Tensor | None]]:
+) -> Iterator[Tensor]:
     """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
     waiting: dict[int, Tensor] = {}
     last = [int(column.nonzero().max()) for column in plan.weights.T]
@@ -159,14 +188,25 @@ def _sub_batch_gradients(
     """``(d, g_d)`` in order, holding only the sub-batches that are begun and not complete."""
     last = [int(row.nonzero().max()) for row in plan.weights]
     begun: dict[int, Tensor] = {}
-    for s, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
-        gradient = flatten(_gradient(problem, loss, names, retain_graph=plan.whole))
-        if losses is not None:
-            losses.append(loss.detach())
+    for s, gradient in enumerate(_piece_gradients(problem, batch, plan, losses, names)):
         for d in plan.weights[:, s].nonzero().flatten().tolist():
             begun[d] = begun.get(d, 0) + float(plan.weights[d, s]) * gradient
         for d in [d for d in begun if last[d] == s]:
             yield d, begun.pop(d)
+
+
+def _piece_gradients(
+    problem: Problem,
+    batch: Any,
+    plan: Plan,
+    losses: list[Tensor] | None = None,
+    names: Sequence[str] | None = None,
+) -> Iterator[Tensor]:
+    """The gradient of every piece, by first-order passes."""
+    for loss in problem.losses(batch, plan.pieces, plan.whole):
+        yield flatten(_gradient(problem, loss, names, retain_graph=plan.whole))
+        if losses is not None:
+            losses.append(loss.detach())
 
 
 # -- gradients as flat vectors ---------------------------------------------------------------------
@@ -227,8 +267,9 @@ def _gradient(
             "The loss does not depend on any trainable parameter. Return it with its graph: no "
             "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
         )
-    theta = problem.theta(problem.differentiated if names is None else names)
-    found = differentiate([loss], theta, create_graph=create_graph, retain_graph=retain_graph)
+    names = problem.differentiated if names is None else names
+    theta = problem.theta(names)
+    found = problem.gradient(loss, names, create_graph, retain_graph)
     return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True))
 
 
@@ -237,43 +278,27 @@ def _second_backward(
     graphs: Sequence[tuple[Tensor, ...]],
     directions: Sequence[Tensor],
     retain_graph: bool = False,
-) -> list[Tensor | None]:
-    """``sum_s H_s v_s`` by every scaled parameter: one backward through the gradients' graphs."""
+) -> Tensor:
+    """``<W_k, sum_s [H_s v_s]_k>`` for every scale: one backward through the gradients' graphs."""
     outputs, vectors = [], []
     for graph, direction in zip(graphs, directions, strict=True):
         for gradient, vector in zip(graph, unflatten(direction, graph), strict=True):
             if gradient.requires_grad:
                 outputs.append(gradient)
                 vectors.append(vector)
-    theta = problem.theta(problem.scaled)
-    if not outputs:
-        return [None] * len(theta)
-    return list(differentiate(outputs, theta, vectors, retain_graph=retain_graph))
-
-
-def _total(parts: Iterator[list[Tensor | None]], count: int) -> list[Tensor | None]:
-    total: list[Tensor | None] = [None] * count
-    for part in parts:
-        total = [
-            a if b is None else b if a is None else a + b for a, b in zip(total, part, strict=True)
-        ]
-    return total
+    found = problem.second_backward(outputs, vectors, retain_graph) if outputs else {}
+    return torch.stack([found.get(n, ZERO) for n in problem.scaled])
 
 
 def _derivative(
     problem: Problem,
     value: Tensor,
-    products: Sequence[Tensor | None],
+    gradient: Tensor,
     collector: Collector,
     plan: Plan,
     losses: list[Tensor],
 ) -> Derivative:
-    """Contract the Hessian-vector products with ``W``: one number a tensor."""
-    by_scale = [
-        0.0 if h is None else dot(problem.start[n], h)
-        for n, h in zip(problem.scaled, products, strict=True)
-    ]
-    gradient = torch.stack([torch.as_tensor(g, dtype=torch.float64).cpu() for g in by_scale])
+    """Check that all of it is finite."""
     bad = [n for n, g in zip(problem.scaled, gradient, strict=True) if not torch.isfinite(g)]
     if bad:
         raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
@@ -309,6 +334,6 @@ def check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:
 
 def first_order_graph(problem: Problem, batch: Any, plan: Plan, piece: int) -> tuple[Tensor, ...]:
     """One piece's gradient with its graph, as the engines build it."""
-    with problem.session(second_order=True), named_operator():
+    with problem.session(second_order=True, marked=True), named_operator():
         (loss,) = problem.losses(batch, [plan.pieces[piece]], plan.whole)
         return _gradient(problem, loss, create_graph=True)

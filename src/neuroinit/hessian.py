@@ -19,7 +19,6 @@ from neuroinit.plan import Plan, part
 from neuroinit.problem import Problem
 from neuroinit.vectors import dot, flatten, narrow, unflatten
 
-Products = list[Tensor | None]
 Elementwise = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -44,9 +43,9 @@ def gradient_and_product(
         row: Which sub-batch.
 
     Returns:
-        Loss, ``g``, and ``<W_k, H v>`` for every scale.
+        Loss, ``g``, and ``<W_k, [H v]_k>`` for every scale.
     """
-    with problem.session(second_order=True), named_operator():
+    with problem.session(second_order=True, marked=True), named_operator():
         if engine == "keep":
             graphs = list(_graphs(problem, batch, plan, row))
             loss, gradient = _over_ranks(
@@ -59,13 +58,12 @@ def gradient_and_product(
                 return loss, gradient, None
             pieces = [g for _, _, g in graphs]
             products = _second_backward(problem, pieces, [a * v for a, _, _ in graphs])
-            return loss, gradient, problem.ranks.sum(by_scales(problem, products))
+            return loss, gradient, problem.ranks.sum(products)
         loss, gradient = _first_order(problem, batch, plan, row)
         v = direction(gradient)
         if v is None:
             return loss, gradient, None
-        products = _hessian_product(problem, batch, plan, row, v)
-        return loss, gradient, problem.ranks.sum(by_scales(problem, products))
+        return loss, gradient, _hessian_product(problem, batch, plan, row, v)
 
 
 def gradient(problem: Problem, batch: Any, plan: Plan, row: int = 0) -> tuple[float, Tensor]:
@@ -98,23 +96,22 @@ def curvature_derivative(
     """
     one_graph = engine == "keep" and problem.ranks.alone
     with problem.session(second_order=True), named_operator():
-        found = (_in_one_graph if one_graph else _in_passes)(problem, batch, plan, function)
-    loss, g, value, products = found
-    return loss, g, value, problem.ranks.sum(by_scales(problem, products))
+        return (_in_one_graph if one_graph else _in_passes)(problem, batch, plan, function)
 
 
-def by_scales(problem: Problem, products: Products) -> Tensor:
-    """Contract derivatives by the parameters with ``W``: one number a tensor."""
-    found = torch.stack(
-        [
-            torch.zeros((), dtype=torch.float64) if p is None else narrow(dot(problem.start[n], p))
-            for n, p in zip(problem.scaled, products, strict=True)
-        ]
-    )
-    bad = [n for n, g in zip(problem.scaled, found, strict=True) if not torch.isfinite(g)]
+def by_scales(problem: Problem, gradient: Tensor) -> Tensor:
+    """Contract a flat gradient by all parameters with ``W``: one number a scale."""
+    names = problem.differentiated
+    parts = dict(zip(names, unflatten(gradient, problem.theta(names)), strict=True))
+    return torch.stack([narrow(dot(problem.start[n], parts[n])) for n in problem.scaled])
+
+
+def check_derivative(problem: Problem, derivative: Tensor) -> Tensor:
+    """Raise for a derivative by the scales that is not finite."""
+    bad = [n for n, g in zip(problem.scaled, derivative, strict=True) if not torch.isfinite(g)]
     if bad:
         raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
-    return found
+    return derivative
 
 
 def check_length(length: float) -> None:
@@ -168,11 +165,16 @@ def _over_ranks(problem: Problem, loss: float, gradient: Tensor | None) -> tuple
     return float(problem.ranks.sum(losses)), problem.ranks.sum(gradient)
 
 
-def _hessian_product(problem: Problem, batch: Any, plan: Plan, row: int, v: Tensor) -> Products:
-    total: Products = [None] * len(problem.scaled)
-    for a, _, piece in _graphs(problem, batch, plan, row):
-        total = _added(total, _second_backward(problem, [piece], [a * v]))
-    return total
+def _hessian_product(problem: Problem, batch: Any, plan: Plan, row: int, v: Tensor) -> Tensor:
+    graphs = _graphs(problem, batch, plan, row)
+    parts = [_second_backward(problem, [piece], [a * v]) for a, _, piece in graphs]
+    return _over_pieces(problem, parts)
+
+
+def _over_pieces(problem: Problem, parts: list[Tensor]) -> Tensor:
+    """The sum of all ranks' derivatives by the scales; a rank may have no piece."""
+    own = _sum(parts) if parts else torch.zeros_like(problem.unit_scales)
+    return problem.ranks.sum(own)
 
 
 def _full_product(problem: Problem, batch: Any, plan: Plan, v: Tensor) -> Tensor:
@@ -203,16 +205,12 @@ def _sum(vectors: list[Tensor]) -> Tensor:
     return vectors[0] if len(vectors) == 1 else torch.stack(vectors).sum(0)
 
 
-def _added(total: Products, part: Products) -> Products:
-    return [a if b is None else b if a is None else a + b for a, b in zip(total, part, strict=True)]
-
-
 # -- third order -----------------------------------------------------------------------------------
 
 
 def _in_one_graph(
     problem: Problem, batch: Any, plan: Plan, function: Elementwise
-) -> tuple[float, Tensor, Tensor, Products]:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     theta = problem.theta(problem.differentiated)
     graphs = list(_graphs(problem, batch, plan, 0))
     loss = sum(a * float(value) for a, value, _ in graphs)
@@ -228,17 +226,16 @@ def _in_one_graph(
 
 def _in_passes(
     problem: Problem, batch: Any, plan: Plan, function: Elementwise
-) -> tuple[float, Tensor, Tensor, Products]:
+) -> tuple[float, Tensor, Tensor, Tensor]:
     theta = problem.theta(problem.differentiated)
     loss, g = _first_order(problem, batch, plan, 0)
     value, a, b = _elementwise(function, g, _full_product(problem, batch, plan, g))
     a = a + _full_product(problem, batch, plan, b)
-    total: Products = [None] * len(problem.scaled)
+    parts = []
     for weight, _, piece in _graphs(problem, batch, plan, 0):
         h = _by(theta, piece, g, create_graph=True)
-        product = _second_backward(problem, [piece, h], [weight * a, weight * b])
-        total = _added(total, product)
-    return loss, g, value, total
+        parts.append(_second_backward(problem, [piece, h], [weight * a, weight * b]))
+    return loss, g, value, _over_pieces(problem, parts)
 
 
 def _elementwise(function: Elementwise, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,8 +18,9 @@ from neuroinit.distributed import ALONE, Ranks
 from neuroinit.draws import Draw, new_seed
 from neuroinit.errors import listed
 from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
+from neuroinit.products import Marks
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
-from neuroinit.vectors import flatten
+from neuroinit.vectors import dot, flatten, narrow, wide
 
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
@@ -119,6 +120,9 @@ class Problem:
         self.scaled = self._select(selection)
         self.seed = new_seed()
         self._theta = self.start
+        self.factors: dict[str, float] = {}
+        self.marks: dict[str, Tensor] = {}
+        self._marks = Marks()
         self._buffers: Buffers = []
         self._independent: dict[bool, bool] = {}
         self.differentiated = self._chosen(selection.gradients_of) or self.trainable
@@ -164,11 +168,15 @@ class Problem:
             replaced: Tensors that stand in for some ``W_k``.
         """
         theta = {**self.start, **(replaced or {})}
-        factors = dict(zip(self.scaled, scales.tolist(), strict=True))
+        self.factors = factors = dict(zip(self.scaled, scales.tolist(), strict=True))
         self._theta = {
             n: (t.detach() * factors.get(n, 1.0)).requires_grad_(self.parameters[n].requires_grad)
             for n, t in theta.items()
         }
+
+    def hold(self, values: dict[str, Tensor]) -> None:
+        """Make tensors of one's own the parameters of the next session, by name."""
+        self._theta = {**self.start, **values}
 
     @contextmanager
     def moved(self, steps: dict[str, Tensor]) -> Iterator[None]:
@@ -247,12 +255,12 @@ class Problem:
             output, target = self._forward(batch, seed)
             return self._loss_fn(output, target)
         batch = self._fresh(batch, seed)
-        with Replaced():
+        with Replaced(self._marks):
             return self.compute_loss(self.model, batch)
 
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
         inputs, target = self._fresh(batch, seed)
-        with Replaced():
+        with Replaced(self._marks):
             return self.model(inputs), target
 
     def _fresh(self, batch: Any, seed: int) -> Any:
@@ -308,14 +316,56 @@ class Problem:
         )
 
     @contextmanager
-    def session(self, second_order: bool = False) -> Iterator[None]:
-        """Borrow the model: scaled parameters, training mode, dropout off; then give it back."""
-        outer = self._buffers  # of a session around this one: what forward passes start from
+    def session(self, second_order: bool = False, marked: bool = False) -> Iterator[None]:
+        """Borrow the model: scaled parameters, training mode, dropout off; then give it back.
+
+        Args:
+            second_order: Use kernels that can be differentiated twice.
+            marked: Differentiate by ``marks`` where a weight is used in a product; see
+                :mod:`neuroinit.products`. Only for one first-order pass with its graph and a
+                second backward by all of ``theta`` and ``marks``.
+        """
+        outer = self._buffers, self.marks, self._marks  # of a session around this one
         with borrowed(self.model, second_order) as found:
-            self._buffers = outer or found
+            self._buffers = outer[0] or found  # what forward passes start from
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
             try:
+                self._mark(marked)
                 yield
             finally:
-                self._buffers = outer
+                self._buffers, self.marks, self._marks = outer
+
+    def _mark(self, marked: bool) -> None:
+        """A factor of one for every weight that is scaled, to be differentiated by."""
+        names = [n for n in self.scaled if self.factors.get(n, 1.0) != 0] if marked else []
+        one = torch.ones((), dtype=wide(self.start[self.scaled[0]]), device=self.device)
+        self.marks = {n: one.clone().requires_grad_() for n in names}
+        self._marks = Marks({id(self._theta[n]): mark for n, mark in self.marks.items()})
+
+    def gradient(
+        self, loss: Tensor, names: Sequence[str], create_graph: bool, retain_graph: bool
+    ) -> tuple[Tensor | None, ...]:
+        """The gradient of a loss by the scaled parameters of these names."""
+        theta = self.theta(names)
+        return differentiate([loss], theta, None, create_graph, retain_graph, self._marks)
+
+    def second_backward(
+        self, outputs: Sequence[Tensor], vectors: Sequence[Tensor], retain_graph: bool
+    ) -> dict[str, Tensor]:
+        """``<W_k, gradient by theta_k of sum <outputs, vectors>>`` of every scale that is felt."""
+        inputs = [*self.theta(self.scaled), *self.marks.values()]
+        self._marks.second = True
+        try:
+            found = differentiate(outputs, inputs, vectors, False, retain_graph, self._marks)
+        finally:
+            self._marks.second = False
+        total = {
+            n: narrow(dot(self.start[n], g))
+            for n, g in zip(self.scaled, found, strict=False)
+            if g is not None
+        }
+        for n, g in zip(self.marks, found[len(self.scaled) :], strict=True):
+            if g is not None:
+                total[n] = total.get(n, 0.0) + narrow(g) / self.factors[n]
+        return total

@@ -6,18 +6,22 @@ import json as json_module
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import nn
 
+from neuroinit.compare import compare as compare_
 from neuroinit.experiments import checkpoint, grid
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
 from neuroinit.experiments.models import build
 from neuroinit.experiments.reproduce import reproduce as reproduce_
-from neuroinit.experiments.starts import learned, start_
+from neuroinit.experiments.starts import alone, learned, rule_, start_
 from neuroinit.experiments.train import train as train_
+from neuroinit.experiments.train import train_model
 
 
 def train(
@@ -56,7 +60,7 @@ def init(
     model: str,
     out: Path = Path("init.safetensors"),
     data: str = "digits",
-    method: str = "nio",
+    method: str = "default+nio",
     batch_size: int = 64,
     seed: int = 0,
     image_size: int | None = None,
@@ -73,7 +77,7 @@ def init(
         model: A name of the registry such as `resnet-110-nobn`, `torchvision:NAME`, `timm:NAME`.
         out: Where to write the checkpoint.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
-        method: `nio`, `nio:steps=20,gamma=2.0`, `nio-paper:preset='cifar10-resnet110'` and others.
+        method: `default+nio` (NIO on the model as built), `kaiming+nio:steps=20`, `kaiming`, ...
         batch_size: Images a step.
         seed: Of the weights and the data.
         image_size: Edge of the images of a folder.
@@ -94,6 +98,67 @@ def init(
         result.save(out.with_suffix(".json"))
         print(result)
     print(f"Checkpoint: {out}" + (f", scales: {out.with_suffix('.json')}" if result else ""))
+
+
+def compare(
+    model: str = "resnet-20-nobn",
+    methods: tuple[str, ...] = ("default", "metainit:steps=40", "gradinit:steps=40", "nio"),
+    base: str = "kaiming",
+    data: str = "digits",
+    batch_size: int = 64,
+    batches: int = 41,
+    seeds: int = 3,
+    epochs: int = 0,
+    lr: float = 0.1,
+    clip: float = 0.0,
+    train_images: int | None = None,
+    image_size: int | None = None,
+    root: Path = Path("data"),
+    download: bool = False,
+    json: bool = False,
+) -> None:
+    """Compare initializations of a model: gradients, cost and, with `--epochs`, test accuracy.
+
+    Example: `neuroinit compare --model resnet-20-nobn --methods default gradinit nio --epochs 2`
+
+    Args:
+        model: A name of the registry, `torchvision:NAME` or `timm:NAME`.
+        methods: Rules and methods, with settings as in `nio:steps=20`; `default` is the base alone.
+        base: The rule that all start from; `default` for the model as built.
+        data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
+        batch_size: Images a step, of a method and of training.
+        batches: How many batches the methods see; the first is for measuring.
+        seeds: Number of seeds.
+        epochs: Train each start for so many epochs with SGD and a cosine schedule.
+        lr: Learning rate of that.
+        clip: Largest norm of the gradient; 0 for no clipping.
+        train_images: Use only this many training images.
+        image_size: Edge of the images of a folder.
+        root: Where CIFAR is.
+        download: Fetch CIFAR if it is not there.
+        json: Print the records as JSON, for machines.
+    """
+    named = {method: alone(method) for method in methods}
+    alone(base)
+    images = load(data, root, download, train_images, None, image_size)
+    images.steps(batch_size)
+    config = Config(data=data, epochs=max(1, epochs), batch_size=batch_size, lr=lr, clip=clip)
+
+    def factory() -> nn.Module:
+        network = build(model, images.classes)
+        rule_(network, base)
+        return network
+
+    found = compare_(
+        factory,
+        list(islice(images.samples(batch_size, 0), batches)),
+        named,
+        range(seeds),
+        train=(lambda network: train_model(network, config, images).accuracy) if epochs else None,
+        show=not json,
+    )
+    if json:
+        print(json_module.dumps([dict(record) for record in found], indent=1))
 
 
 def reproduce(
@@ -121,7 +186,7 @@ def reproduce(
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
         seeds: Only these seeds.
-        training: `--no-training` measures only what needs none: the costs of tables 3 and 4.
+        training: `--no-training` measures only what needs none: the costs of tables 3 to 5.
     """
     place = grid.Place(out, root, download, lambda line: print(line, file=sys.stderr, flush=True))
     for path in reproduce_(name, scale, place, data, seeds, training):
@@ -130,4 +195,9 @@ def reproduce(
         print(path)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"train": train, "init": init, "reproduce": reproduce}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train,
+    "init": init,
+    "compare": compare,
+    "reproduce": reproduce,
+}

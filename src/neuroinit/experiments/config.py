@@ -20,8 +20,8 @@ class Config:
     Args:
         model: A name of the registry, `torchvision:NAME` or `timm:NAME`.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
-        method: How the run starts: `default` (as built), `kaiming`, `nio` and others, with
-            settings as in `nio:steps=20,gamma=2.0`.
+        method: How the run starts: `default` (as built), `kaiming`, `nio` (on top of Kaiming),
+            `default+nio` and others, with settings as in `nio:steps=20,gamma=2.0`.
         seed: Of the weights, the order of the data, the augmentation and dropout.
         epochs: Length of the run.
         batch_size: Images a step; an epoch has full batches only.

@@ -20,8 +20,9 @@ from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
-from neuroinit.experiments.starts import STARTS, learned, parse
+from neuroinit.experiments.starts import learned, rule_
 from neuroinit.experiments.train import device
+from neuroinit.methods.base import Method
 from neuroinit.optimize import optimize
 
 
@@ -48,7 +49,7 @@ class Cost:
         return self.steps * self.seconds / self.training_seconds
 
 
-def cost(config: Config, place: Place, repeats: int = 3) -> Cost:
+def cost(config: Config, place: Place, repeats: int = 2) -> Cost:
     """Measure the method of a configuration, or read what was measured before."""
     folder = place.out / "costs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,15 +65,13 @@ def cost(config: Config, place: Place, repeats: int = 3) -> Cost:
 def _measure(config: Config, root: Any, repeats: int, threads: int) -> Cost:
     torch.set_num_threads(threads)
     method = learned(config.method)
-    if method is None:
+    if not isinstance(method, Method):
         raise ValueError(f"`{config.method}` takes no steps whose cost could be measured.")
     size = config.init_batch_size or config.batch_size
     data = load(config.data, root, False, max(256, 4 * size), 8, config.image_size)
     torch.manual_seed(config.seed)
     model = build(config.model, data.classes).to(device())
-    rule = STARTS[parse(config.method)[0]].rule
-    if rule is not None:
-        rule(model)
+    rule_(model, config.method)
     batches = data.samples(size, config.seed)
     inputs, targets = (t.to(device()) for t in next(batches))
     stamps: list[float] = []

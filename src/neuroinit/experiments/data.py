@@ -8,6 +8,7 @@ place in it, so that a run that was killed goes on with the batch it would have 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ Batch = tuple[Tensor, Tensor]
 NAMES = "`digits`, `cifar10`, `cifar100` or `folder:PATH`"
 MEMORY = 4 * 2**30  # bytes of images above which a folder is decoded on the way
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-WORKERS = 8
+WORKERS = min(8, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from neuroinit.experiments.data import Data, load
 from neuroinit.experiments.grid import Found, Place, spread
 from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import Cell
-from neuroinit.experiments.starts import learned, start_
+from neuroinit.experiments.starts import learned, rule_
 from neuroinit.optimize import optimize
 from neuroinit.progress import Progress
 from neuroinit.split import sub_batches
@@ -83,7 +83,7 @@ def _records(config: Config, data: Data, batches: int, samples: int) -> dict[str
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         model = build(config.model, data.classes)
-        start_(model, "kaiming", [])
+        rule_(model, config.method)
     measured = list(islice(data.samples(samples, BATCHES_SEED), batches))
     before = _stats(model, measured)
     size = config.init_batch_size or config.batch_size

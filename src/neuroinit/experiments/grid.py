@@ -11,7 +11,6 @@ from pathlib import Path
 
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.paper import Cell
-from neuroinit.experiments.starts import parse
 from neuroinit.experiments.train import Outcome, train
 
 Say = Callable[[str], None]
@@ -37,7 +36,8 @@ class Place:
 
 def folder_of(config: Config, place: Place) -> Path:
     """The folder of a run: readable, and another for every configuration."""
-    name = re.sub(r"\W+", "-", f"{config.model} {parse(config.method)[0]} {config.seed}")
+    start = config.method.partition(":")[0]
+    name = re.sub(r"\W+", "-", f"{config.model} {start} {config.seed}")
     return place.out / "runs" / f"{name}-{config.key}"
 
 

@@ -116,6 +116,25 @@ def imagenet(title: str, cells: Sequence[Cell], found: Found, costs: dict[str, C
     return Table(title, header, rows, _runs(found))
 
 
+def prices(title: str, costs: dict[str, Cost]) -> Table:
+    """What the methods of a table cost, without any training."""
+    header = ["start", "step, s", "step, in training steps", "extra memory, MB", "steps"]
+    header.append("all steps, in training steps")
+    rows = [
+        [
+            name,
+            f"{price.seconds:.1f}",
+            f"{price.seconds / price.training_seconds:.1f}",
+            f"{price.megabytes:.0f}",
+            str(price.steps),
+            f"{price.training_steps:.0f}",
+        ]
+        for name, price in costs.items()
+    ]
+    note = "A training step is a forward and backward pass of the same batch."
+    return Table(title, header, rows, note)
+
+
 def splits(title: str, cells: Sequence[Cell], found: Found, costs: dict[str, Cost]) -> Table:
     """Table 4: accuracy for D and r, time and memory for D."""
     columns = list(dict.fromkeys(cell.column for cell in cells))

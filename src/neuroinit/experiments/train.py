@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,14 @@ def train(
     return outcome
 
 
+def train_model(model: nn.Module, config: Config, data: Data) -> Outcome:
+    """Train a model as it is, in place, and leave no files."""
+    with _quiet_machine(), tempfile.TemporaryDirectory() as folder:
+        run = Run(replace(config, method="default"), data, Path(folder), model)
+        run.begin()
+        return run.go(progress=False, minutes=math.inf)
+
+
 def _check_folder(folder: Path, config: Config) -> None:
     """Refuse a folder that has a run of another configuration."""
     path = folder / "config.json"
@@ -133,13 +142,15 @@ def device() -> torch.device:
 class Run:
     """The state of a run: model, optimizer, the losses so far, and the time they took."""
 
-    def __init__(self, config: Config, data: Data, folder: Path) -> None:
+    def __init__(
+        self, config: Config, data: Data, folder: Path, model: nn.Module | None = None
+    ) -> None:
         self.config, self.data, self.folder = config, data, folder
         self.checkpoint_path = folder / "checkpoint.safetensors"
         self.metrics_path = folder / "metrics.jsonl"
         self.device = device()
         torch.manual_seed(config.seed)
-        self.model = build(config.model, data.classes).to(self.device)
+        self.model = (model or build(config.model, data.classes)).to(self.device)
         self.optimizer = make_optimizer(self.model, config)
         self.per_epoch = data.steps(config.batch_size)
         self.losses: list[float] = []

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from neuroinit.checks import check_choice, check_number, check_overlap
 from neuroinit.hessian import (
     by_scales,
+    check_derivative,
     check_length,
     gradient,
     gradient_and_product,
@@ -157,16 +159,12 @@ class _Tried:
 
     def derivative(self, product: Tensor | None) -> Tensor:
         """Of the norm, or of the loss after the optimizer step over ``eta``, by the scales."""
-        if self.constrained:
-            assert product is not None
-            return product
-        assert self.after is not None
-        names = self.problem.trainable
-        parts = unflatten(self.after, self.problem.theta(names))
-        by_name = dict(zip(names, parts, strict=True))
-        found = by_scales(self.problem, [by_name[n] for n in self.problem.scaled])
-        found = found / self.method.eta
-        return found if product is None else found - product
+        found = torch.zeros_like(self.problem.unit_scales)
+        if self.after is not None:
+            found = by_scales(self.problem, self.after) / self.method.eta
+        if product is not None:
+            found = found + product if self.constrained else found - product
+        return check_derivative(self.problem, found)
 
     def _update(self, g: Tensor) -> Tensor:
         """``eta A(g)``."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.checks import check_number
-from neuroinit.hessian import check_length, curvature_derivative
+from neuroinit.hessian import check_derivative, check_length, curvature_derivative
 from neuroinit.methods.base import Method, Step
 from neuroinit.plan import Plan
 from neuroinit.problem import LooksAt, Problem, Selection
@@ -86,7 +86,7 @@ class MetaInit(Method):
         )
         norm = float(torch.linalg.vector_norm(g, dtype=torch.float64))
         check_length(norm)
-        scales, state = self._moved(problem, derivative, position)
+        scales, state = self._moved(problem, check_derivative(problem, derivative), position)
         return Step(
             scales=scales,
             state=state,

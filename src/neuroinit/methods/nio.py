@@ -31,8 +31,6 @@ from neuroinit.plan import Plan, check_split, make_plan
 from neuroinit.problem import LooksAt, Problem, Selection
 from neuroinit.scales import Plain, Position, State, TwoMomentAdam
 
-# gamma="auto" is this multiple of the loss at zero output; see docs/defaults.md.
-GAMMA_PER_LOSS = 1.0
 RETREATS = 12  # how often a start that is not finite is shrunk before giving up
 
 
@@ -51,7 +49,8 @@ class NIO(Method):
 
     Args:
         gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network that says
-            nothing.
+            nothing, times ``gamma_per_loss``.
+        gamma_per_loss: See ``gamma``; why it is 1 is in ``docs/defaults.md``.
         sub_batches: Number of sub-batches ``D``, or ``"samples"``.
         overlap: Overlap ratio ``r``.
         split: How a batch is cut: ``"cover"``, ``"paper"`` (Eq. 8) or ``"reference"``.
@@ -69,6 +68,7 @@ class NIO(Method):
     steps: int = 40
     lr: float = 0.3
     gamma: float | str = "auto"
+    gamma_per_loss: float = 1.0
     sub_batches: int | str = 8
     overlap: float = 0.0
     split: str = "cover"
@@ -83,6 +83,7 @@ class NIO(Method):
             check_choice("gamma", self.gamma, ("auto",))
         else:
             check_number("gamma", self.gamma, 0.0, also='or "auto"')
+        check_number("gamma_per_loss", self.gamma_per_loss, 0.0)
         check_split(self.sub_batches, self.overlap, self.split, self.batch_stats)
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
@@ -134,7 +135,7 @@ class NIO(Method):
                 f"`gamma = 'auto'` takes the bound from the loss at zero output, which is {loss}. "
                 "Pass a number, for example `gamma=1.0`."
             )
-        return dataclasses.replace(self, gamma=GAMMA_PER_LOSS * loss)
+        return dataclasses.replace(self, gamma=self.gamma_per_loss * loss)
 
     def start(self, problem: Problem) -> tuple[Tensor, State]:
         """The rule's start."""

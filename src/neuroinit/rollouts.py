@@ -1,0 +1,97 @@
+"""Short trainings of copies of a model's parameters, with the user's own optimizer."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from neuroinit.problem import Problem
+
+OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
+
+
+def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor]) -> Optimizer:
+    """A fresh optimizer of the same kind and settings for copies of the model's parameters.
+
+    Args:
+        optimizer: One that was made for the model, or a function of parameters that makes one.
+        model: The user's module.
+        values: The copies, by name.
+
+    Raises:
+        ValueError: If the optimizer was not made for the model.
+    """
+    if not isinstance(optimizer, Optimizer):
+        made = optimizer([v for v in values.values() if v.requires_grad])
+        if not isinstance(made, Optimizer):
+            raise TypeError(
+                "Parameter `optimizer` should be an optimizer, or a function of parameters that "
+                f"makes one. It returned a `{type(made).__name__}`."
+            )
+        return made
+    twins = {id(p): values[n] for n, p in model.named_parameters()}
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    if not any(id(p) in twins for p in held):
+        raise ValueError(
+            "Parameter `optimizer` holds no parameter of the model. Make it with "
+            "`model.parameters()`, or pass a function such as `lambda p: SGD(p, lr=0.1)`."
+        )
+    state, optimizer.state = optimizer.state, type(optimizer.state)(optimizer.state.default_factory)
+    try:  # a start has no momentum yet
+        return copy.deepcopy(optimizer, dict(twins))
+    finally:
+        optimizer.state = state
+
+
+class Rollout:
+    """One candidate's parameters on their way.
+
+    Args:
+        problem: The model and its loss.
+        values: Where it starts, by name.
+        optimizer: As for :func:`twin_of`.
+    """
+
+    def __init__(
+        self, problem: Problem, values: dict[str, Tensor], optimizer: OptimizerLike
+    ) -> None:
+        self.problem = problem
+        self.values = {
+            n: v.detach().clone().requires_grad_(problem.parameters[n].requires_grad)
+            for n, v in values.items()
+        }
+        self.optimizer = twin_of(optimizer, problem.model, self.values)
+        self.losses: list[float] = []
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss was not finite; it is not trained on then."""
+        return bool(self.losses) and not math.isfinite(self.losses[-1])
+
+    def train(self, batches: Iterator[Any], steps: int) -> None:
+        """Some optimizer steps."""
+        with self._session():
+            for _ in range(steps):
+                if self.diverged:
+                    return
+                loss = self.problem.loss(self.problem.prepare(next(batches)))
+                self.losses.append(loss.item())
+                self.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.optimizer.step()
+
+    def judge(self, batches: Iterable[Any]) -> list[float]:
+        """The loss on every batch; infinite where it is not finite."""
+        with self._session(), torch.no_grad():
+            found = [float(self.problem.loss(self.problem.prepare(batch))) for batch in batches]
+        return [loss if math.isfinite(loss) else math.inf for loss in found]
+
+    def _session(self) -> Any:
+        self.problem.hold(self.values)
+        return self.problem.session()

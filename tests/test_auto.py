@@ -1,0 +1,218 @@
+"""The automatic choice."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import neuroinit as ni
+from neuroinit.auto import START, default_candidates
+from neuroinit.problem import Problem
+from neuroinit.rollouts import Rollout, twin_of
+from tests.utils.architectures import ZOO
+from tests.utils.snapshots import assert_unchanged, snapshot
+
+FEW = {"Kaiming": ni.Kaiming(), "NIO": ni.NIO(steps=3, sub_batches=4)}
+
+
+def learnable(count=24, size=32):
+    """Batches whose labels depend on the inputs."""
+    generator = torch.Generator().manual_seed(0)
+    teacher = torch.randn(8, 3, generator=generator)
+    found = []
+    for _ in range(count):
+        inputs = torch.randn(size, 8, generator=generator)
+        found.append((inputs, (inputs @ teacher).argmax(1)))
+    return found
+
+
+def network(gain=1.0):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
+    )
+    ni.kaiming_(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(gain)
+    return model
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def test_a_start_that_diverges_is_replaced():
+    model = network(gain=1e14)
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=FEW)
+    assert result.winner in FEW
+    assert "diverges" in result.verdict
+    start, *others = result.candidates
+    assert start.name == START
+    assert start.scores[-1] == math.inf
+    assert min(c.scores[-1] for c in others if c.scores) < 2.0
+    assert model[0].weight.abs().max() < 5
+
+
+def test_a_good_start_is_left_alone():
+    model = network()
+    before = snapshot(model)
+    worse = {"tiny": ni.TruncNormal(std=1e-4)}
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=worse)
+    assert result.winner == START
+    assert "left alone" in result.verdict
+    assert result.results == []
+    assert_unchanged(before, model)
+
+
+def test_a_lead_within_the_noise_is_no_reason():
+    model = network()
+    before = snapshot(model)
+    twin = {"same": ni.Warmup(warmup_steps=1)}  # leaves the start as it is
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=20, candidates=twin)
+    assert result.winner == START
+    assert_unchanged(before, model)
+
+
+def test_nothing_trains():
+    model = network()
+
+    def hopeless(parameters):
+        return torch.optim.SGD(parameters, lr=1e30)
+
+    result = ni.auto_(model, learnable(), optimizer=hopeless, budget=60, candidates=FEW)
+    assert result.winner == START
+    assert "no start trains" in result.verdict
+
+
+def test_budget_and_rounds():
+    model = network(gain=30.0)
+    named = {f"normal {k}": ni.TruncNormal(std=0.1 * k) for k in range(1, 8)}
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=97, candidates=named)
+    assert result.steps <= 97
+    assert sum(c.steps for c in result.candidates) == result.steps
+    assert max(len(c.scores) for c in result.candidates) == 3
+    counts = sorted(len(c.scores) for c in result.candidates)
+    assert counts[0] == 1
+    assert len(result.candidates[0].scores) == 3  # the start is in every round
+    assert all(c.name in repr(result) for c in result.candidates)
+
+
+def test_the_result_can_be_applied_to_a_twin():
+    model, twin = network(gain=30.0), network(gain=30.0)
+    chain = {"LSUV, then NIO": (ni.LSUV(), ni.NIO(steps=2, sub_batches=4))}
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=40, candidates=chain)
+    assert len(result.results) == 2
+    result.apply_(twin)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_optimizer_is_not_touched():
+    model = network(gain=30.0)
+    optimizer = torch.optim.AdamW(
+        [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[2:].parameters()}], lr=1e-3
+    )
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    before = optimizer.state_dict()
+    ni.auto_(model, learnable(), optimizer=optimizer, budget=20, candidates=FEW)
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    assert torch.equal(after["state"][0]["exp_avg"], before["state"][0]["exp_avg"])
+    assert optimizer.param_groups[0]["params"][0] is model[0].weight
+
+
+def test_a_rollout_is_plain_training():
+    batches = learnable(5)
+    model, plain = network(), network()
+    problem = Problem(model, nn.functional.cross_entropy)
+    rollout = Rollout(problem, problem.original, sgd(model.parameters()))
+    rollout.train(iter(batches), 5)
+    optimizer = sgd(plain.parameters())
+    losses = []
+    for inputs, targets in batches:
+        loss = nn.functional.cross_entropy(plain(inputs), targets)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert rollout.losses == losses
+    for name, parameter in plain.named_parameters():
+        assert torch.equal(rollout.values[name], parameter)
+
+
+@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+@pytest.mark.filterwarnings("ignore:All-zero tensors")
+def test_over_the_zoo(found):
+    torch.manual_seed(0)
+    model = found.build()
+    before = snapshot(model)
+    batches = [found.batch(8) for _ in range(3)]
+    result = ni.auto_(
+        model,
+        batches,
+        found.loss_fn,
+        compute_loss=found.compute_loss,
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+        budget=8,
+        candidates={"Xavier": ni.Xavier()},
+    )
+    changed = result.winner != START
+    assert_unchanged(before, model, except_for=("parameters",) if changed else ())
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("when", [1, 9, 20])
+def test_nothing_changes_when_the_loss_raises(error, when):
+    model = network(gain=30.0)
+    before = snapshot(model)
+    calls = []
+
+    def loss_fn(output, target):
+        calls.append(1)
+        if len(calls) > when:
+            raise error
+        return nn.functional.cross_entropy(output, target)
+
+    with pytest.raises(error):
+        ni.auto_(model, learnable(), loss_fn, optimizer=sgd, budget=40, candidates=FEW)
+    assert_unchanged(before, model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": 3}, "`budget`"),
+        ({"batches": []}, "yields nothing"),
+        ({"candidates": {"x": "nio"}}, "`candidates`"),
+        ({"candidates": {"x": ()}}, "`candidates`"),
+        ({"optimizer": lambda p: None}, "`optimizer`"),
+        (
+            {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)},
+            "holds no parameter",
+        ),
+    ],
+)
+def test_bad_input(changes, message):
+    arguments = {"batches": learnable(4), "optimizer": sgd, "candidates": FEW, **changes}
+    with pytest.raises((TypeError, ValueError), match=message):
+        ni.auto_(network(), **arguments)
+
+
+def test_default_candidates_compete():
+    model = network(gain=30.0)
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=40)
+    assert [c.name for c in result.candidates] == [START, *default_candidates()]
+
+
+def test_frozen_parameters_stay_out_of_a_function_of_parameters():
+    model = network()
+    model[0].weight.requires_grad_(False)
+    values = {
+        n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in model.named_parameters()
+    }
+    held = twin_of(sgd, model, values).param_groups[0]["params"]
+    assert all(p.requires_grad for p in held)
+    assert len(held) == 5
