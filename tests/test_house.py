@@ -23,7 +23,7 @@ ORDER = [
     {"products", "distributed"},
     {"borrow", "scales"},
     {"problem"},
-    {"plan"},
+    {"plan", "checkpoint"},
     {"collect"},
     {"gradients"},
     {"memory", "zeros", "diagnose", "hessian"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +22,15 @@ from neuroinit.optimize import OnStep, optimize
 from neuroinit.problem import ComputeLoss, LossFunction
 from neuroinit.result import Result
 
-_OPTIONS = ("compute_loss", "engine", "microbatch", "progress", "on_step")
+_OPTIONS = (
+    "compute_loss",
+    "engine",
+    "microbatch",
+    "progress",
+    "on_step",
+    "checkpoint",
+    "checkpoint_every",
+)
 
 
 def nio_(
@@ -34,6 +43,8 @@ def nio_(
     microbatch: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
     **fields: Any,
 ) -> Result:
     """Optimize the initialization of a model in place, like ``torch.nn.init``.
@@ -44,8 +55,8 @@ def nio_(
         model: Any module.
         batches: Batches as for :func:`optimize`.
         loss_fn: ``loss_fn(output, target)``.
-        compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress`` and
-            ``on_step``.
+        compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress``,
+            ``on_step``, ``checkpoint`` and ``checkpoint_every``.
         **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
 
     Returns:
@@ -64,6 +75,8 @@ def nio_(
         "microbatch": microbatch,
         "progress": progress,
         "on_step": on_step,
+        "checkpoint": checkpoint,
+        "checkpoint_every": checkpoint_every,
     }
     return _learned("nio_", NIO, model, batches, loss_fn, {**options, **fields})
 

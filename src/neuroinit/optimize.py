@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neuroinit.borrow import isolated, seed_all
+from neuroinit.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.checks import check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
 from neuroinit.distributed import Ranks, ranks, union
@@ -27,11 +30,10 @@ from neuroinit.methods.nio import NIO
 from neuroinit.plan import share
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
-from neuroinit.result import Result, StepRecord
+from neuroinit.result import Result, StepRecord, readable, writable
 from neuroinit.scales import Position, clamped
 from neuroinit.split import batch_size
 from neuroinit.stream import END, Stream
-from neuroinit.vectors import fingerprint
 from neuroinit.version import __version__
 from neuroinit.zeros import blocked_by_zeros
 
@@ -51,6 +53,8 @@ def optimize(
     microbatch: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
 ) -> Result:
     """Find a start for a model, by default one scale a tensor; the model is left as it was.
 
@@ -67,6 +71,12 @@ def optimize(
             each other.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         on_step: Called with the record of every step, for loggers of your own.
+        checkpoint: A file from which a run that was killed goes on, step for step as if nothing had
+            happened; call again with the same arguments. It is removed when the run has ended.
+        checkpoint_every: Steps between two writes of that file.
+
+    Under torch.distributed all processes call this function and share the work, see
+    ``docs/distributed.md``.
 
     Returns:
         The scales, the history, and statistics before and after. ``result.apply_(model)`` scales
@@ -86,38 +96,21 @@ def optimize(
         ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     method = NIO() if method is None else method
-    all_ranks = ranks()
+    all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
     with closing(all_ranks), all_ranks.together(), isolated():
         _check(batches, method, loss_fn is not None and compute_loss is None, engine, microbatch)
-        problem = _problem(all_ranks, model, loss_fn, compute_loss, method)
-        run = _Run(problem, method, engine, microbatch, on_step)
+        check_count("checkpoint_every", checkpoint_every, 1)
+        saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
+        found = saved.read()
+        seeds = found["seeds"] if found else [int(s) for s in all_ranks.texts(str(new_seed()))]
+        with isolated():  # the same random numbers for the problem on every rank
+            seed_all(seeds[0])
+            problem = Problem(model, loss_fn, compute_loss, method.selection(), all_ranks)
+        saved.identify(problem, method.settings())
+        run = _Run(problem, method, engine, microbatch, on_step, saved, seeds)
+        run.resume(found)
+        seed_all(seeds[all_ranks.rank % len(seeds)])  # and every rank's own for its data
         return run.go(batches, progress and all_ranks.rank == 0)
-
-
-def _problem(
-    ranks: Ranks,
-    model: nn.Module,
-    loss_fn: LossFunction | None,
-    compute_loss: ComputeLoss | None,
-    method: Initialization,
-) -> Problem:
-    """The same problem on every rank: the same parameters, and random numbers of its own."""
-    seed = int(ranks.first(str(new_seed())))
-    with isolated():
-        seed_all(seed)
-        problem = Problem(model, loss_fn, compute_loss, method.selection(), ranks)
-    if not ranks.alone:
-        values = {n: [*t.shape, fingerprint(t)] for n, t in problem.original.items()}
-        ranks.check_same(
-            "parameters",
-            json.dumps(values),
-            "Use the same seed on every rank before the model is made, or wrap it in "
-            "DistributedDataParallel, which sends those of rank 0 to all.",
-        )
-        ranks.check_same(
-            "settings of the method", json.dumps(method.settings()), "Pass the same `method`."
-        )
-    return problem
 
 
 class _Run:
@@ -130,8 +123,11 @@ class _Run:
         engine: str,
         microbatch: int | None,
         on_step: OnStep | None,
+        checkpoint: Checkpoint,
+        seeds: list[int],
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
+        self.checkpoint, self.seeds, self.given, self.taken = checkpoint, seeds, method, 0
         self.engine, self.microbatch = engine, microbatch
         self.scales, self.state = method.start(problem)
         self.lowest = method.lowest(problem.scaled)
@@ -142,8 +138,10 @@ class _Run:
     def go(self, batches: Iterable[Any], progress: bool) -> Result:
         """Step until all steps are done, nothing moves any more, or the batches end."""
         stream, batch, stopped = Stream(batches), None, "all steps done"
+        for _ in range(self.taken):
+            stream.next()
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
-            for step in range(self.method.steps):
+            for step in range(len(self.history), self.method.steps):
                 found = self._take(stream)
                 if found is END:
                     stopped = f"the batches ended, {self.method.steps} steps were wanted"
@@ -154,13 +152,49 @@ class _Run:
                 if self.still >= PATIENCE:
                     stopped = "nothing moves any more"
                     break
+                if step + 1 < self.method.steps and self.checkpoint.due(step + 1):
+                    self._save(stream)
         if len(self.history) < self.method.steps and stream.ended:
             warnings.warn(
                 f"The batches ended after {len(self.history)} of {self.method.steps} steps; the "
                 "scales are those of the last one. Pass a list or a DataLoader to go on.",
                 stacklevel=4,
             )
-        return self._finish(stream, batch, stopped)
+        result = self._finish(stream, batch, stopped)
+        self.checkpoint.remove()
+        return result
+
+    def _save(self, stream: Stream) -> None:
+        """All that the next step depends on."""
+        fields = {f.name for f in dataclasses.fields(self.method)}
+        resolved = {n: getattr(self.method, n) for n in fields}
+        self.checkpoint.write(
+            {
+                "seeds": self.seeds,
+                "taken": stream.taken,
+                "scales": written(self.scales),
+                "state": {name: written(tensor) for name, tensor in self.state.items()},
+                "history": [writable(record) for record in self.history],
+                "resolved": {n: v for n, v in resolved.items() if v != getattr(self.given, n)},
+                "engine": self.engine,
+                "blocked": self.blocked,
+                "still": self.still,
+                "independent": [list(pair) for pair in self.problem._independent.items()],
+            }
+        )
+
+    def resume(self, found: dict[str, Any] | None) -> None:
+        """Go on from what :meth:`_save` wrote."""
+        if found is None:
+            return
+        self.checkpoint.check(found)
+        self.taken, self.still = found["taken"], found["still"]
+        self.engine, self.blocked = found["engine"], found["blocked"]
+        self.scales = read_tensor(found["scales"])
+        self.state = {name: read_tensor(data) for name, data in found["state"].items()}
+        self.history = [StepRecord(**readable(record)) for record in found["history"]]
+        self.method = dataclasses.replace(self.method, **found["resolved"])
+        self.problem._independent = dict(found["independent"])
 
     def _take(self, stream: Stream) -> Any:
         """The next batch; a short one after the first, as loaders end with, is passed over."""
