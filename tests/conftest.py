@@ -1,5 +1,10 @@
+import os
+
 import pytest
 import torch
+
+# Some virtual machines announce AMX and die of it ("Illegal instruction") in bfloat16 products.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 @pytest.fixture(autouse=True)

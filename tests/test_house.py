@@ -21,6 +21,7 @@ ORDER = [
     {"errors", "checks", "version", "progress"},
     {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
     {"products", "distributed"},
+    {"normalize"},
     {"borrow", "scales"},
     {"problem"},
     {"plan", "checkpoint"},

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.normalize import normalized
 from neuroinit.products import Marks, marked
+from neuroinit.vectors import HALF
 
 Buffers = list[tuple[nn.Module, str, Tensor]]
 
@@ -85,7 +87,7 @@ class Replaced(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if self.marks.of and (ours := marked(name, args, kwargs, self.marks)) is not None:
+        if self.marks.of and (ours := self._ours(func, args, kwargs)) is not None:
             return ours
         if "dropout" in name and not name.startswith("native"):
             return args[0] if args else kwargs["input"]
@@ -98,6 +100,11 @@ class Replaced(TorchFunctionMode):
         if name in ("embedding", "embedding_bag") and "sparse" in kwargs:
             kwargs["sparse"] = False
         return func(*args, **kwargs)
+
+    def _ours(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is nn.functional.batch_norm:
+            return normalized(args, kwargs, self.marks)
+        return marked(getattr(func, "__name__", ""), args, kwargs, self.marks)
 
 
 # functions that drop out by themselves, and where the probability stands among their arguments
@@ -235,9 +242,6 @@ def seed_all(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)
-
-
-HALF = (torch.bfloat16, torch.float16)
 
 
 def widen(tensor: Tensor) -> Tensor:

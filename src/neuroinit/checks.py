@@ -7,6 +7,8 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 
 def check_count(name: str, value: Any, least: int, also: str = "") -> None:
     """An integer of at least ``least``."""
@@ -60,3 +62,9 @@ def _message(name: str, value: Any, expected: str) -> str:
 
 def _or(also: str) -> str:
     return f" {also}" if also else ""
+
+
+def check_autocast(dtype: Any) -> None:
+    """``None`` or bfloat16: gradients of gradients overflow in float16."""
+    if dtype not in (None, torch.bfloat16):
+        raise ValueError(_message("autocast", dtype, "`None` or `torch.bfloat16`"))

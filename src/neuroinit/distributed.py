@@ -220,8 +220,8 @@ def _contact() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise LostRankError(
-            "Lost contact with another rank: it was killed, ran out of memory, or left without "
-            f"an error that it could report. See its own output. torch says: {error}"
+            "Lost contact with another rank: it was killed, or ended without a word. See its own "
+            f"output. torch says: {error}"
         ) from error
 
 

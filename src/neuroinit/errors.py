@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 
 class GradientError(ValueError):
     """A gradient that cannot be used; ``result`` has the steps before, if there were any."""
@@ -79,3 +81,11 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise ModuleNotFoundError(
             f'This needs `{error.name}`: pip install "neuroinit[{extra}]".', name=error.name
         ) from error
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on any device."""
+    words = ("not enough memory", "out of memory", "can't allocate memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(w in str(error).lower() for w in words)
+    )

@@ -28,6 +28,8 @@ _OPTIONS = (
     "microbatch",
     "progress",
     "on_step",
+    "memory_limit",
+    "autocast",
     "checkpoint",
     "checkpoint_every",
 )
@@ -43,6 +45,8 @@ def nio_(
     microbatch: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    memory_limit: int | None = None,
+    autocast: torch.dtype | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 10,
     **fields: Any,
@@ -56,7 +60,7 @@ def nio_(
         batches: Batches as for :func:`optimize`.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress``,
-            ``on_step``, ``checkpoint`` and ``checkpoint_every``.
+            ``on_step``, ``memory_limit``, ``autocast``, ``checkpoint`` and ``checkpoint_every``.
         **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
 
     Returns:
@@ -75,6 +79,8 @@ def nio_(
         "microbatch": microbatch,
         "progress": progress,
         "on_step": on_step,
+        "memory_limit": memory_limit,
+        "autocast": autocast,
         "checkpoint": checkpoint,
         "checkpoint_every": checkpoint_every,
     }
@@ -93,8 +99,7 @@ def gradinit_(
         model: Any module.
         batches: Batches as for :func:`optimize`; ``S`` is two thirds of a batch.
         loss_fn: ``loss_fn(output, target)``.
-        **options: Fields of :class:`GradInit`, and ``compute_loss``, ``engine``, ``microbatch``,
-            ``progress`` and ``on_step`` as for :func:`optimize`.
+        **options: Fields of :class:`GradInit`, and the other arguments of :func:`optimize`.
 
     Returns:
         The result, already applied.
@@ -120,8 +125,7 @@ def metainit_(
         model: Any module.
         batches: Batches as for :func:`optimize`, or :func:`random_batches`.
         loss_fn: ``loss_fn(output, target)``.
-        **options: Fields of :class:`MetaInit`, and ``compute_loss``, ``engine``, ``microbatch``,
-            ``progress`` and ``on_step`` as for :func:`optimize`.
+        **options: Fields of :class:`MetaInit`, and the other arguments of :func:`optimize`.
 
     Returns:
         The result, already applied.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,28 +14,71 @@ from neuroinit.gradients import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
 
-# `keep` may fill this share of the free memory: the second backward needs about as much again.
-SHARE = 0.4
+SHARE = 0.8  # of the free memory may be filled by default
+PEAK = 2.0  # the second backward needs about as much again as the graphs it goes through
 
 
-def fitting_engine(problem: Problem, batch: Any, plan: Plan) -> str:
-    """``"keep"`` while the graphs of all pieces fit, else ``"stream"``; measured on one piece.
+@dataclass(frozen=True)
+class Room:
+    """How a step is computed: the engine, and the most samples at once."""
 
-    Every piece also has a gradient, its copy as a flat vector, and a direction. On the way, raises
-    if the model cannot be differentiated twice.
+    engine: str
+    microbatch: int | None = None
+
+    def smaller(self, problem: Problem, batch: Any, plan: Plan) -> Room | None:
+        """The next way that needs less memory; ``None`` if there is none."""
+        if self.engine == "keep":
+            return Room("stream", self.microbatch)
+        largest = max(stop - start for start, stop in plan.pieces)
+        if largest == 1 or plan.whole or not problem.independent(batch):
+            return None
+        return Room("stream", largest // 2)
+
+
+def fitting(
+    problem: Problem, batch: Any, plan: Plan, room: Room, memory_limit: int | None = None
+) -> Room:
+    """Fill in ``engine="auto"``: keep, stream, or stream in micro-batches, whichever fits first.
+
+    Measured on the graph of one piece. Every kept piece also has a gradient, its copy as a flat
+    vector, and a direction. On the way, raises if the model cannot be differentiated twice.
+
+    Args:
+        problem: The model and its loss, at scales where they are finite.
+        batch: A prepared batch.
+        plan: Its pieces.
+        room: What the user asked for.
+        memory_limit: Most bytes of extra memory; by default a share of what is free.
     """
     sizes = [stop - start for start, stop in plan.pieces]
-    largest = sizes.index(max(sizes))
-    bytes_kept = graph_bytes(problem, batch, plan, largest)
-    if not plan.whole:
-        bytes_kept = bytes_kept * sum(sizes) // max(sizes)
-    vectors = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
-    bytes_kept += 3 * len(sizes) * vectors
-    return "keep" if bytes_kept <= SHARE * free_memory(problem.device) else "stream"
+    piece = graph_bytes(problem, batch, plan, sizes.index(max(sizes)))
+    if room.engine != "auto":
+        return room
+    limit = SHARE * free_memory(problem.device) if memory_limit is None else memory_limit
+    vector = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
+    graphs = piece if plan.whole else piece * sum(sizes) / max(sizes)
+    if PEAK * graphs + 3 * len(sizes) * vector <= limit:
+        return Room("keep", room.microbatch)
+    needed = PEAK * piece + 4 * vector
+    if needed <= limit:
+        return Room("stream", room.microbatch)
+    if max(sizes) > 1 and not plan.whole and problem.independent(batch):
+        fits = int(max(limit - 4 * vector, 0) * max(sizes) / (PEAK * piece))
+        room = Room("stream", max(1, min(fits, max(sizes))))
+        needed = PEAK * piece * (room.microbatch or 1) / max(sizes) + 4 * vector
+    if needed > limit:
+        warnings.warn(
+            f"A step needs about {_megabytes(needed)}, more than "
+            f"{_megabytes(limit)} {'free' if memory_limit is None else 'of `memory_limit`'}. "
+            "Smaller pieces than these are not possible; trying all the same.",
+            stacklevel=7,
+        )
+    return Room("stream", room.microbatch)
 
 
 def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:
     """Bytes that autograd saves for one piece's gradient with its graph, each storage once."""
+    own = {t.untyped_storage().data_ptr() for t in problem.theta(list(problem.parameters))}
     seen: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -44,7 +89,11 @@ def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         check_graph(problem, first_order_graph(problem, batch, plan, piece))
-    return sum(seen.values())
+    return sum(size for address, size in seen.items() if address not in own)
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 2**20:.1f} MB"
 
 
 def free_memory(device: torch.device) -> int:

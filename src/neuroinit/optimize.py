@@ -18,16 +18,16 @@ from torch import Tensor, nn
 
 from neuroinit.borrow import isolated, seed_all
 from neuroinit.checkpoint import Checkpoint, read_tensor, written
-from neuroinit.checks import check_choice, check_count
+from neuroinit.checks import check_autocast, check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
 from neuroinit.distributed import Ranks, ranks, union
 from neuroinit.draws import new_seed
-from neuroinit.errors import GradientError, listed
+from neuroinit.errors import GradientError, listed, out_of_memory
 from neuroinit.gradients import ENGINES
-from neuroinit.memory import fitting_engine
+from neuroinit.memory import Room, fitting
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
-from neuroinit.plan import share
+from neuroinit.plan import Plan, share
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
 from neuroinit.result import Result, StepRecord, readable, writable
@@ -53,6 +53,8 @@ def optimize(
     microbatch: int | None = None,
     progress: bool = True,
     on_step: OnStep | None = None,
+    memory_limit: int | None = None,
+    autocast: torch.dtype | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 10,
 ) -> Result:
@@ -71,6 +73,13 @@ def optimize(
             each other.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         on_step: Called with the record of every step, for loggers of your own.
+        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default 80% of
+            what is free on the device. It keeps all graphs while they fit, else streams them, in
+            micro-batches if one sub-batch alone would not fit. Where memory runs out all the
+            same, the step is done again in smaller pieces, and a warning says so.
+        autocast: ``torch.bfloat16`` runs the forward passes, and with them the backward passes, in
+            bfloat16 where torch's autocast does; sums stay in float32 and float64. Faster on
+            hardware for it, and not exact: ``docs/performance.md`` has the error.
         checkpoint: A file from which a run that was killed goes on, step for step as if nothing had
             happened; call again with the same arguments. It is removed when the run has ended.
         checkpoint_every: Steps between two writes of that file.
@@ -98,16 +107,19 @@ def optimize(
     method = NIO() if method is None else method
     all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
     with closing(all_ranks), all_ranks.together(), isolated():
-        _check(batches, method, loss_fn is not None and compute_loss is None, engine, microbatch)
+        pairs = loss_fn is not None and compute_loss is None
+        _check(batches, method, pairs, engine, microbatch, memory_limit)
+        check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
         saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
         found = saved.read()
         seeds = found["seeds"] if found else [int(s) for s in all_ranks.texts(str(new_seed()))]
         with isolated():  # the same random numbers for the problem on every rank
             seed_all(seeds[0])
-            problem = Problem(model, loss_fn, compute_loss, method.selection(), all_ranks)
+            selection = method.selection()
+            problem = Problem(model, loss_fn, compute_loss, selection, autocast, all_ranks)
         saved.identify(problem, method.settings())
-        run = _Run(problem, method, engine, microbatch, on_step, saved, seeds)
+        run = _Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, seeds)
         run.resume(found)
         seed_all(seeds[all_ranks.rank % len(seeds)])  # and every rank's own for its data
         return run.go(batches, progress and all_ranks.rank == 0)
@@ -120,15 +132,16 @@ class _Run:
         self,
         problem: Problem,
         method: Initialization,
-        engine: str,
-        microbatch: int | None,
+        room: Room,
+        memory_limit: int | None,
         on_step: OnStep | None,
         checkpoint: Checkpoint,
         seeds: list[int],
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
         self.checkpoint, self.seeds, self.given, self.taken = checkpoint, seeds, method, 0
-        self.engine, self.microbatch = engine, microbatch
+        self.room, self.memory_limit = room, memory_limit
+        self.begun = self.shrunk = False
         self.scales, self.state = method.start(problem)
         self.lowest = method.lowest(problem.scaled)
         self.history: list[StepRecord] = []
@@ -176,7 +189,7 @@ class _Run:
                 "state": {name: written(tensor) for name, tensor in self.state.items()},
                 "history": [writable(record) for record in self.history],
                 "resolved": {n: v for n, v in resolved.items() if v != getattr(self.given, n)},
-                "engine": self.engine,
+                "room": dataclasses.astuple(self.room),
                 "blocked": self.blocked,
                 "still": self.still,
                 "independent": [list(pair) for pair in self.problem._independent.items()],
@@ -189,7 +202,7 @@ class _Run:
             return
         self.checkpoint.check(found)
         self.taken, self.still = found["taken"], found["still"]
-        self.engine, self.blocked = found["engine"], found["blocked"]
+        self.room, self.blocked, self.begun = Room(*found["room"]), found["blocked"], True
         self.scales = read_tensor(found["scales"])
         self.state = {name: read_tensor(data) for name, data in found["state"].items()}
         self.history = [StepRecord(**readable(record)) for record in found["history"]]
@@ -212,28 +225,55 @@ class _Run:
     def _guarded_step(self, step: int, batch: Any) -> StepRecord:
         """A step whose errors say when they happened, and carry what was reached before."""
         try:
-            with self.problem.ranks.together():
-                if step == 0:
-                    self._begin(batch)
-                return self._step(step, batch)
+            record = self._fitting_step(step, batch)
         except GradientError as error:
             failed = type(error)(f"Step {step}: {error}")
             failed.result = self._result(None, None, f"step {step} failed", False)
             raise failed from error
+        self.history.append(record)
+        if self.on_step is not None:
+            self.on_step(record)
+        return record
+
+    def _fitting_step(self, step: int, batch: Any) -> StepRecord:
+        """A step, in ever smaller pieces while memory runs out."""
+        while True:
+            try:
+                with self.problem.ranks.together():
+                    if not self.begun:
+                        self._begin(batch)
+                    self.begun = True
+                    return self._step(step, batch)
+            except (RuntimeError, MemoryError) as error:
+                self._shrink(batch, error)
+
+    def _shrink(self, batch: Any, error: BaseException) -> None:
+        """Go on in smaller pieces if memory ran out; any other error is the caller's."""
+        if not out_of_memory(error):
+            raise error
+        plan = self.method.plan(self.problem, batch, self.room.microbatch)
+        smaller = self.room.smaller(self.problem, batch, plan)
+        if smaller is None:
+            raise error
+        self.room = smaller
+        if not self.shrunk:
+            warnings.warn(
+                "Memory ran out: going on in smaller pieces, which is slower. A lower "
+                "`memory_limit`, or `engine='stream'` and `microbatch=`, avoids the attempt.",
+                stacklevel=6,
+            )
+        self.shrunk = True
 
     def _begin(self, batch: Any) -> None:
         """What needs a first batch: automatic settings, the engine, and a look for blocked ones."""
         unit = self.problem.unit_scales
         self.problem.place(unit)
-        plan = self.method.plan(self.problem, batch, self.microbatch)
+        plan = self.method.plan(self.problem, batch, self.room.microbatch)
         self.method = self.method.resolve(self.problem, batch)
         if not self.method.twice:
             return
         self.problem.place(0.1 * unit)  # the start itself may not be finite
-        ranks = self.problem.ranks
-        own = share(plan, ranks.rank, ranks.world).plan
-        fitting = ranks.texts(fitting_engine(self.problem, batch, own if own.pieces else plan))
-        self.engine = max(fitting) if self.engine == "auto" else self.engine  # stream, if for one
+        self.room = self._room(batch, plan)
         self.blocked = blocked_by_zeros(self.problem, batch)
         if self.blocked:
             warnings.warn(
@@ -242,16 +282,27 @@ class _Run:
                 stacklevel=6,
             )
 
+    def _room(self, batch: Any, plan: Plan) -> Room:
+        """What fits on the rank that has least room."""
+        ranks = self.problem.ranks
+        own = share(plan, ranks.rank, ranks.world).plan
+        own = own if own.pieces else plan
+        room = fitting(self.problem, batch, own, self.room, self.memory_limit)
+        engines, sizes = zip(
+            *map(json.loads, ranks.texts(json.dumps(dataclasses.astuple(room)))), strict=True
+        )
+        return Room(max(engines), min((s for s in sizes if s is not None), default=None))
+
     def _step(self, step: int, batch: Any) -> StepRecord:
         begun = time.perf_counter()
         self.problem.place(self.scales)
-        plan = self.method.plan(self.problem, batch, self.microbatch)
+        plan = self.method.plan(self.problem, batch, self.room.microbatch)
         position = Position(self.scales, self.state, step / self.method.steps)
-        found = self.method.step(self.problem, batch, plan, self.engine, position)
+        found = self.method.step(self.problem, batch, plan, self.room.engine, position)
         moved, self.state = clamped(found.scales, self.scales, self.lowest), found.state
         self.still = self.still + 1 if _still(moved, self.scales, self.method.tolerance) else 0
         self.scales = moved
-        record = StepRecord(
+        return StepRecord(
             step=step,
             loss=found.loss,
             cosine=found.cosine,
@@ -262,10 +313,6 @@ class _Run:
             seconds=time.perf_counter() - begun,
             value=found.value,
         )
-        self.history.append(record)
-        if self.on_step is not None:
-            self.on_step(record)
-        return record
 
     def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
         """Before and after, on a batch that no step has seen if there is one."""
@@ -292,8 +339,8 @@ class _Run:
     ) -> GradientStats | None:
         """The statistics, or ``None`` where there are none: the start may not be finite."""
         self.problem.place(scales, values)
-        plan = self.method.measured(self.problem, batch, self.microbatch)
-        held = HELD_GRADIENTS if self.engine == "stream" else None
+        plan = self.method.measured(self.problem, batch, self.room.microbatch)
+        held = HELD_GRADIENTS if self.room.engine == "stream" else None
         try:
             with self.problem.ranks.together():
                 return measure(self.problem, batch, plan, held)
@@ -313,7 +360,7 @@ class _Run:
             before=before,
             after=after,
             settings=self.method.settings(),
-            engine=self.engine if self.method.twice else "none",
+            engine=self.room.engine if self.method.twice else "none",
             stopped=stopped,
             held_out=held_out,
             blocked=self.blocked,
@@ -322,7 +369,14 @@ class _Run:
         )
 
 
-def _check(batches: Any, method: Any, pairs: bool, engine: str, microbatch: int | None) -> None:
+def _check(
+    batches: Any,
+    method: Any,
+    pairs: bool,
+    engine: str,
+    microbatch: int | None,
+    memory_limit: int | None,
+) -> None:
     if not isinstance(method, Initialization):
         raise TypeError(
             f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
@@ -330,6 +384,8 @@ def _check(batches: Any, method: Any, pairs: bool, engine: str, microbatch: int 
     check_choice("engine", engine, ("auto", *ENGINES))
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
+    if memory_limit is not None:
+        check_count("memory_limit", memory_limit, 1, "of bytes")
     pair = (
         pairs
         and isinstance(batches, (tuple, list))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.borrow import HALF, Buffers, Replaced, borrowed, differentiate, seed_all, widen
+from neuroinit.borrow import Buffers, Replaced, borrowed, differentiate, seed_all, widen
 from neuroinit.distributed import ALONE, Ranks
 from neuroinit.draws import Draw, new_seed
-from neuroinit.errors import listed
+from neuroinit.errors import listed, out_of_memory
 from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
 from neuroinit.products import Marks
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
-from neuroinit.vectors import dot, flatten, narrow, wide
+from neuroinit.vectors import HALF, dot, flatten, narrow, wide
 
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
@@ -52,10 +52,12 @@ class Selection:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside ``torch.compile``, DDP and DataParallel wrappers."""
+    """The user's own module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
     while True:
-        if isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
+        inner = [model._modules.get(key) for key in ("_orig_mod", "_original_module")]
+        found = next((module for module in inner if module is not None), None)
+        if found is not None:
+            model = found
         elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             model = model.module
         else:
@@ -84,6 +86,7 @@ class Problem:
         loss_fn: ``loss_fn(output, target)`` for batches ``(inputs, targets)``.
         compute_loss: ``compute_loss(model, batch)`` for any other kind of batch.
         selection: Which parameters take part.
+        autocast: Run the model's forward passes under autocast to this dtype.
         ranks: The processes that share the work on every batch.
     """
 
@@ -93,6 +96,7 @@ class Problem:
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None = None,
         selection: Selection | None = None,
+        autocast: torch.dtype | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         selection = selection or Selection()
@@ -102,6 +106,7 @@ class Problem:
         self.has_loss = loss_fn is not None or compute_loss is not None
         self._loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
+        self.autocast = autocast
         check_parameters(self.model)
         self.parameters = dict(self.model.named_parameters())
         self.trainable = [n for n, p in self.parameters.items() if p.requires_grad]
@@ -255,13 +260,19 @@ class Problem:
             output, target = self._forward(batch, seed)
             return self._loss_fn(output, target)
         batch = self._fresh(batch, seed)
-        with Replaced(self._marks):
+        with Replaced(self._marks), self._autocast():
             return self.compute_loss(self.model, batch)
 
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
         inputs, target = self._fresh(batch, seed)
-        with Replaced(self._marks):
-            return self.model(inputs), target
+        with Replaced(self._marks), self._autocast():
+            output = self.model(inputs)
+        return (map_tensors(widen, output) if self.autocast else output), target
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.autocast, cache_enabled=False)
 
     def _fresh(self, batch: Any, seed: int) -> Any:
         """The same samples, buffers and random numbers for every evaluation, on every engine."""
@@ -291,8 +302,22 @@ class Problem:
         """
         kind = ragged(batch)
         if kind not in self._independent:
-            self._independent[kind] = not self.batch_norms and self._joins(batch)
+            self._independent[kind] = not self.batch_norms and self._tried(batch)
         return self._independent[kind]
+
+    def _tried(self, batch: Any) -> bool:
+        """:meth:`_joins` on as much of the batch as memory allows."""
+        while True:
+            size, autocast = batch_size(batch), self.autocast
+            try:
+                self.autocast = None  # rounding would look like samples that see each other
+                return self._joins(batch)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error) or size <= 2:
+                    raise
+            finally:
+                self.autocast = autocast
+            batch = cut(batch, 0, size // 2)
 
     def _joins(self, batch: Any) -> bool:
         """Whether the gradients of two parts of a batch make up the gradient of the whole."""

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuroinit.vectors import dot, wide
+from neuroinit.vectors import HALF, dot, wide
 
 
 @dataclass
@@ -103,6 +103,8 @@ Product = Linear | Convolution
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """The inner product of two activations, by one pass through memory if their layouts agree."""
+    if a.dtype in HALF:
+        return dot(a.float(), b.float())
     if a.stride() != b.stride() or not _dense(a):
         return dot(a, b)
     flat = (a.numel(),), (1,)
@@ -129,15 +131,17 @@ class _Forward(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, w, mark)
         ctx.product, ctx.marks = product, marks
-        return product.forward(x, w, b)
+        return product.forward(x, w.to(x.dtype), b)
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:
         x, w, mark = ctx.saved_tensors
         by_x, _, by_b, *_ = ctx.needs_input_grad
         if not ctx.marks.second:
-            gx, gw, gb = _Backward.apply(gy, x, w, mark, ctx.product, by_x, by_b)  # type: ignore[no-untyped-call]
+            settings = mark, ctx.product, by_x, by_b
+            gx, gw, gb = _Backward.apply(gy, x, w, *settings)  # type: ignore[no-untyped-call]
             return gx, gw, gb, None, None, None
+        w = w.to(x.dtype)
         gb = ctx.product.by_bias(gy) if by_b else None
         if by_x:
             gx = ctx.product.by_input(gy, x, w)
@@ -162,9 +166,10 @@ class _Backward(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(gy, x, w)
         ctx.product = product
+        narrow = w.to(x.dtype)
         return (
-            product.by_input(gy, x, w) if by_x else None,
-            product.by_weight(gy, x, w),
+            product.by_input(gy, x, narrow) if by_x else None,
+            product.by_weight(gy, x, narrow).to(w.dtype),
             product.by_bias(gy) if by_b else None,
         )
 
@@ -173,6 +178,7 @@ class _Backward(torch.autograd.Function):
         ctx: Any, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         gy, x, w = ctx.saved_tensors
+        w, v = w.to(x.dtype), None if v is None else v.to(x.dtype)
         product, (by_gy, by_x, *_) = ctx.product, ctx.needs_input_grad
         ggy = by_mark = gx = None
         if a is not None:
@@ -202,8 +208,12 @@ def marked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Mark
     if reader is None or mark is None:
         return None
     x, w, b, product = reader(*args, **kwargs)
-    if product is None or x.dtype != w.dtype:
+    autocast = torch.is_autocast_enabled(x.device.type)
+    if product is None or (x.dtype != w.dtype and not autocast):
         return None
+    if autocast:
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, b = x.to(dtype), None if b is None else b.to(dtype)
     return _Forward.apply(x, w, b, mark, product, marks)  # type: ignore[no-untyped-call]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+HALF = (torch.bfloat16, torch.float16)
 CHUNK = 2**16  # entries that are widened to float64 at once
 
 
