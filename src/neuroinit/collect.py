@@ -16,7 +16,7 @@ from neuroinit.errors import NonFiniteError, ZeroGradientError, listed
 from neuroinit.measures import Moments, moments
 from neuroinit.plan import Share
 from neuroinit.problem import Problem
-from neuroinit.vectors import combine, dot, flatten, gram_matrix, narrow, wide
+from neuroinit.vectors import combine, dot, flatten, narrow
 
 Objective = Callable[[Moments], Tensor]
 
@@ -96,7 +96,7 @@ class AllGradients:
         """The objective's value; its derivative is kept for the directions."""
         names, own = self.problem.differentiated, self.gradients
         self.gradients = list(all_rows(self.problem, self.count, self.share, own, names))
-        gram = gram_matrix(self.gradients).requires_grad_()
+        gram = self.problem.gram(self.gradients).requires_grad_()
         check_zeros(gram.diagonal(), tolerated=0)
         self.moments = moments(gram.detach())
         value, (by_gram,) = _differentiate(objective(moments(gram)), [gram])
@@ -136,7 +136,7 @@ def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[Tensor, list[Te
 
 
 def _norm(problem: Problem, gradient: Tensor, index: int) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=wide(gradient))
+    norm = problem.norm(gradient)
     if not torch.isfinite(norm):
         raise NonFiniteError(
             f"The gradient of sub-batch {index} is not finite in "

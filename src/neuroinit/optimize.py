@@ -20,7 +20,8 @@ from neuroinit.borrow import isolated, seed_all
 from neuroinit.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.checks import check_autocast, check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
-from neuroinit.distributed import Ranks, ranks, union
+from neuroinit.differences import check_differences
+from neuroinit.distributed import Ranks, is_sharded, ranks, union
 from neuroinit.draws import new_seed
 from neuroinit.errors import GradientError, listed, out_of_memory
 from neuroinit.gradients import ENGINES
@@ -32,6 +33,7 @@ from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
 from neuroinit.result import Result, StepRecord, readable, writable
 from neuroinit.scales import Position, clamped
+from neuroinit.sharded import ShardedProblem
 from neuroinit.split import batch_size
 from neuroinit.stream import END, Stream
 from neuroinit.version import __version__
@@ -116,13 +118,31 @@ def optimize(
         seeds = found["seeds"] if found else [int(s) for s in all_ranks.texts(str(new_seed()))]
         with isolated():  # the same random numbers for the problem on every rank
             seed_all(seeds[0])
-            selection = method.selection()
-            problem = Problem(model, loss_fn, compute_loss, selection, autocast, all_ranks)
+            problem = _problem(model, loss_fn, compute_loss, method, engine, autocast, all_ranks)
         saved.identify(problem, method.settings())
         run = _Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, seeds)
         run.resume(found)
         seed_all(seeds[all_ranks.rank % len(seeds)])  # and every rank's own for its data
         return run.go(batches, progress and all_ranks.rank == 0)
+
+
+def _problem(
+    model: nn.Module,
+    loss_fn: LossFunction | None,
+    compute_loss: ComputeLoss | None,
+    method: Initialization,
+    engine: str,
+    autocast: torch.dtype | None,
+    ranks: Ranks,
+) -> Problem:
+    if engine == "differences":
+        if not isinstance(method, NIO):
+            raise ValueError(
+                f"`engine = 'differences'` is for `NIO` only. Found `method = {method!r}`."
+            )
+        if isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters()):
+            return ShardedProblem(model, loss_fn, compute_loss, method.selection(), ranks)
+    return Problem(model, loss_fn, compute_loss, method.selection(), autocast, ranks)
 
 
 class _Run:
@@ -139,6 +159,7 @@ class _Run:
         seeds: list[int],
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
+        self.ranks = checkpoint.ranks
         self.checkpoint, self.seeds, self.given, self.taken = checkpoint, seeds, method, 0
         self.room, self.memory_limit = room, memory_limit
         self.begun = self.shrunk = False
@@ -219,7 +240,7 @@ class _Run:
 
     def _next(self, stream: Stream) -> Any:
         """The next global batch: of all ranks."""
-        found, self.rounds = union(self.problem.ranks, stream.next(), stream.rounds)
+        found, self.rounds = union(self.ranks, stream.next(), stream.rounds)
         return found
 
     def _guarded_step(self, step: int, batch: Any) -> StepRecord:
@@ -274,7 +295,8 @@ class _Run:
             return
         self.problem.place(0.1 * unit)  # the start itself may not be finite
         self.room = self._room(batch, plan)
-        self.blocked = blocked_by_zeros(self.problem, batch)
+        if not self.problem.sharded:
+            self.blocked = blocked_by_zeros(self.problem, batch)
         if self.blocked:
             warnings.warn(
                 f"All-zero tensors keep the gradient from {listed(self.blocked)}: these cannot be "
@@ -284,6 +306,11 @@ class _Run:
 
     def _room(self, batch: Any, plan: Plan) -> Room:
         """What fits on the rank that has least room."""
+        if self.room.engine == "differences":
+            if isinstance(self.problem, ShardedProblem):
+                self.problem.try_spreading(batch)
+            check_differences(self.problem, batch, plan, self.scales)
+            return self.room
         ranks = self.problem.ranks
         own = share(plan, ranks.rank, ranks.world).plan
         own = own if own.pieces else plan
@@ -327,7 +354,7 @@ class _Run:
         return self._result(before, self._measure(self.scales, batch), stopped, held_out)
 
     def _check_ranks(self) -> None:
-        self.problem.ranks.check_same(
+        self.ranks.check_same(
             "scales at the end",
             json.dumps([scale.hex() for scale in self.scales.tolist()]),
             "The ranks' devices or versions of torch compute differently, or the method looks at "
@@ -381,7 +408,7 @@ def _check(
         raise TypeError(
             f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
         )
-    check_choice("engine", engine, ("auto", *ENGINES))
+    check_choice("engine", engine, ("auto", *ENGINES, "differences"))
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
     if memory_limit is not None:

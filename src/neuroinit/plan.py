@@ -82,6 +82,11 @@ def part(items: list[Any], rank: int, world: int) -> list[Any]:
     return items[len(items) * rank // world : len(items) * (rank + 1) // world]
 
 
+def only(plan: Plan, d: int) -> Plan:
+    """One sub-batch of a plan."""
+    return _only(plan, [d], plan.weights[d].nonzero().flatten().tolist())
+
+
 def _only(plan: Plan, rows: list[int], columns: list[int]) -> Plan:
     weights = plan.weights[rows][:, columns]
     return Plan(tuple(plan.pieces[s] for s in columns), weights, plan.whole)
