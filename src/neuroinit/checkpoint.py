@@ -18,7 +18,7 @@ from neuroinit.problem import Problem
 from neuroinit.vectors import fingerprint
 
 FORMAT = "neuroinit-checkpoint-1"
-KEYS = {"identity", "seeds", "taken", "scales", "state", "history", "resolved"}
+KEYS = {"identity", "random", "taken", "scales", "state", "history", "resolved"}
 _SAME = (
     (
         "parameters",

@@ -281,7 +281,7 @@ def _header(values: list[int]) -> list[int]:
 
 
 def _texts(text: str, world: int) -> list[str]:
-    own = torch.tensor(list(text.encode()), dtype=torch.uint8, device=_device())
+    own = torch.tensor(bytearray(text.encode()), dtype=torch.uint8, device=_device())
     ones = [1] * world
     sizes = torch.cat(_gathered(torch.tensor([len(own)], device=own.device), ones)).tolist()
     return [bytes(part.tolist()).decode() for part in _gathered(own, sizes)]

@@ -16,13 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.borrow import isolated, seed_all
+from neuroinit.borrow import isolated, random_state, set_random_state
 from neuroinit.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.checks import check_autocast, check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
 from neuroinit.differences import check_differences
 from neuroinit.distributed import Ranks, is_sharded, ranks, union
-from neuroinit.draws import new_seed
 from neuroinit.errors import GradientError, listed, out_of_memory
 from neuroinit.gradients import ENGINES
 from neuroinit.memory import Room, fitting
@@ -115,14 +114,14 @@ def optimize(
         check_count("checkpoint_every", checkpoint_every, 1)
         saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
         found = saved.read()
-        seeds = found["seeds"] if found else [int(s) for s in all_ranks.texts(str(new_seed()))]
+        states = found["random"] if found else all_ranks.texts(random_state())
         with isolated():  # the same random numbers for the problem on every rank
-            seed_all(seeds[0])
+            set_random_state(states[0])
             problem = _problem(model, loss_fn, compute_loss, method, engine, autocast, all_ranks)
         saved.identify(problem, method.settings())
-        run = _Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, seeds)
+        run = _Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, states)
         run.resume(found)
-        seed_all(seeds[all_ranks.rank % len(seeds)])  # and every rank's own for its data
+        set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
         return run.go(batches, progress and all_ranks.rank == 0)
 
 
@@ -156,11 +155,11 @@ class _Run:
         memory_limit: int | None,
         on_step: OnStep | None,
         checkpoint: Checkpoint,
-        seeds: list[int],
+        states: list[str],
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
         self.ranks = checkpoint.ranks
-        self.checkpoint, self.seeds, self.given, self.taken = checkpoint, seeds, method, 0
+        self.checkpoint, self.states, self.given, self.taken = checkpoint, states, method, 0
         self.room, self.memory_limit = room, memory_limit
         self.begun = self.shrunk = False
         self.scales, self.state = method.start(problem)
@@ -204,7 +203,7 @@ class _Run:
         resolved = {n: getattr(self.method, n) for n in fields}
         self.checkpoint.write(
             {
-                "seeds": self.seeds,
+                "random": self.states,
                 "taken": stream.taken,
                 "scales": written(self.scales),
                 "state": {name: written(tensor) for name, tensor in self.state.items()},
