@@ -29,7 +29,7 @@ from torch import nn
 import neuroinit as ni
 
 WIDTHS = {"1M": 500, "4M": 1000, "16M": 2000}
-STEPS, BATCH, SUB_BATCHES = 4, 256, 8
+STEPS, BATCH, SUB_BATCHES = 4, 128, 8
 
 # The tables on paper. A device: bfloat16 matrix products at 40% of 989 TFLOP/s, 80 GB, a ring of
 # 50 GB/s a device with 30 us for each of its steps. These are assumptions; the others are measured.
