@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-distributed check defaults clean help
+.PHONY: demo test test-distributed check bench defaults methods zoo clean help
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -31,6 +31,15 @@ check: $(VENV)/.ready  ## Lint, format and type checks
 
 defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py
+
+bench: $(VENV)/.ready  ## What a step costs, for docs/performance.md; `make bench ARGS=--quick` for a part
+	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+methods: $(VENV)/.ready  ## Every initialization on the demo's networks, for docs/methods.md; resumable
+	$(BIN)/python benchmarks/methods.py
+
+zoo: $(VENV)/.ready  ## Two steps on families of timm and torchvision, for docs/zoo.md; resumable
+	$(BIN)/python benchmarks/zoo.py
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,10 +1,16 @@
+import importlib.util
 import os
 
 import pytest
 import torch
 
+from neuroinit.experiments.vision import torchvision
+
 # Some virtual machines announce AMX and die of it ("Illegal instruction") in bfloat16 products.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+if importlib.util.find_spec("torchvision"):
+    torchvision()  # Lightning, transformers and timm import it, too: first, where it can be helped
 
 
 @pytest.fixture(autouse=True)

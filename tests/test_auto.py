@@ -216,3 +216,13 @@ def test_frozen_parameters_stay_out_of_a_function_of_parameters():
     held = twin_of(sgd, model, values).param_groups[0]["params"]
     assert all(p.requires_grad for p in held)
     assert len(held) == 5
+
+
+def test_the_figure_has_a_line_for_each(tmp_path):
+    model = network(gain=30.0)
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=40, candidates=FEW)
+    drawn = ni.plots.rollouts(result)
+    (ax,) = drawn.axes
+    labels = {line.get_label() for line in ax.lines}
+    assert {START, *FEW} <= labels
+    drawn.savefig(tmp_path / "rollouts.png")

@@ -1,6 +1,7 @@
 """What users' models and data do: each of these once gave a wrong number or a bad error."""
 
 import copy
+import math
 import random
 import warnings
 from collections import OrderedDict
@@ -323,3 +324,53 @@ def test_statistics_do_not_depend_on_how_many_gradients_are_held(found):
     torch.testing.assert_close(whole.cosines, tiled.cosines, rtol=1e-6, atol=1e-9)
     assert whole.loss == tiled.loss
     assert [x.norm for x in whole.layers] == pytest.approx([x.norm for x in tiled.layers])
+
+
+class CosineAttention(nn.Module):
+    """Cosine attention over padded tokens, as in Swin V2: their keys are exactly zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.key, self.value = nn.Linear(4, 8, bias=False), nn.Linear(4, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        tokens = torch.stack([x, x.roll(1, -1), torch.zeros_like(x)], 1)
+        keys = F.normalize(self.key(tokens), dim=-1)
+        weights = (keys[:, :2] @ keys.mT).softmax(-1)
+        return self.head((weights @ self.value(tokens)).mean(1))
+
+
+def test_normalized_zero_vectors_have_a_second_derivative(digits_like):
+    result = ni.optimize(CosineAttention(), digits_like, method=ni.NIO(steps=3))
+    assert all(math.isfinite(scale) for scale in result.scales.values())
+
+
+def test_normalize_is_replaced_by_the_same_function():
+    from neuroinit.borrow import _normalize
+
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.allclose(_normalize(x, dim=-1), F.normalize(x, dim=-1), rtol=1e-12)
+    assert torch.allclose(_normalize(x, p=1.0), F.normalize(x, p=1.0))
+    assert torch.autograd.gradgradcheck(lambda x: _normalize(x, dim=-1), x)
+    zero = torch.zeros(2, 5, dtype=torch.float64, requires_grad=True)
+    ours, theirs = (
+        torch.autograd.grad(f(zero, dim=-1).sum(), zero)[0] for f in (_normalize, F.normalize)
+    )
+    assert torch.allclose(ours, theirs)
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_in_place_activations_after_a_product_of_many_dimensions(engine):
+    """A linear map of tokens is a view inside, which a custom function may not hand out."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.ReLU(inplace=True)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 3))
+    batches = [(torch.randn(16, 3, 4), torch.randint(3, (16,))) for _ in range(3)]
+    twin = copy.deepcopy(model)
+    twin[1], twin[3] = nn.ReLU(), nn.ReLU()
+    method = ni.NIO(steps=2)
+    torch.manual_seed(1)
+    found = ni.optimize(model, batches, method=method, engine=engine)
+    torch.manual_seed(1)
+    assert found.scales == ni.optimize(twin, batches, method=method, engine=engine).scales

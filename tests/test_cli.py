@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import neuroinit as ni
 from neuroinit import cli
 
 
@@ -14,9 +15,50 @@ def test_help_shows_an_example(capsys):
     assert "neuroinit demo --out demo.png" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("command", sorted(cli.COMMANDS))
+def test_every_command_has_an_example_and_json(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([command, "--help"])
+    assert stopped.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"Example: `neuroinit {command}" in shown
+    assert "--json" in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_shell_completion(shell, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--tyro-print-completion", shell])
+    assert not stopped.value.code
+    printed = capsys.readouterr().out
+    assert all(command in printed for command in cli.COMMANDS)
+
+
+@pytest.fixture
+def saved(small_model, digits_like, tmp_path):
+    path = tmp_path / "result.json"
+    ni.optimize(small_model, digits_like, method=ni.NIO(steps=2)).save(path)
+    return path
+
+
+def test_report(saved, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert cli.main(["report", str(saved), "--out", str(page)]) == 0
+    assert "NIO: 2 steps" in capsys.readouterr().out
+    assert "<title>Initialization report</title>" in page.read_text()
+
+
+def test_report_for_machines(saved, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert cli.main(["report", str(saved), "--out", str(page), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["report", "nothing.json"], "`nothing.json` is no file"),
+        (["report", __file__], "is no JSON file"),
         (["demo", "--seeds", "0"], "neuroinit: `--seeds` should be at least 1. Found `--seeds 0`."),
         (["demo", "--out", "nowhere/demo.png"], "there is no folder `nowhere`"),
     ],

@@ -18,7 +18,7 @@ SOURCE = Path(neuroinit.__file__).parent
 
 # a module imports only from lines above its own
 ORDER = [
-    {"errors", "checks", "version", "progress"},
+    {"errors", "checks", "version", "progress", "files"},
     {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
     {"products", "distributed"},
     {"normalize"},
@@ -29,13 +29,15 @@ ORDER = [
     {"collect"},
     {"gradients"},
     {"memory", "zeros", "diagnose", "hessian", "differences"},
+    {"score"},
     {"methods"},
+    {"report"},
     {"result"},
     {"optimize"},
     {"inplace", "comparison"},
     {"compare", "rollouts"},
     {"auto"},
-    {"plots"},
+    {"plots", "integrations"},
     {"experiments"},
     {"cli"},
 ]
@@ -71,13 +73,29 @@ def test_the_core_imports_torch_alone():
     assert extra == set()
 
 
+def test_importing_neuroinit_stays_light():
+    """What is for trainers, pages, figures and the command is imported where it is used."""
+    code = "import sys, neuroinit; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(found.stdout.split())
+    rooms = {"plots", "cli", "experiments", "integrations", "report"}
+    assert not loaded & {f"neuroinit.{room}" for room in rooms}
+    heavy = {"matplotlib", "bokeh", "lightning", "transformers", "timm", "tyro", "rich", "sklearn"}
+    assert not loaded & heavy
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
     module = importlib.import_module(name)
     assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/one-page.md"])
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning",  # Lightning with the newest torch
+    "ignore:.*does not have many workers",
+    "ignore:.*is smaller than the logging interval",
+)
+@pytest.mark.parametrize("page", ["README.md", "docs/one-page.md", "docs/trainers.md"])
 def test_examples_in_documents(page, tmp_path, monkeypatch):
     """All python blocks of a page run, one after the other, as one script."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)

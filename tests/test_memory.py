@@ -57,7 +57,7 @@ def test_auto_keeps_then_streams_then_cuts(batches):
     room, piece = chosen(network(), batches[0], 2**40)
     assert room == Room("keep")
     vectors = 4 * 4 * sum(p.numel() for p in network().parameters())
-    assert chosen(network(), batches[0], int(2 * piece + vectors))[0] == Room("stream")
+    assert chosen(network(), batches[0], int(2 * piece + vectors))[0] == Room("stream", 4)
     room, _ = chosen(network(), batches[0], int(piece + vectors))
     assert room.engine == "stream"
     assert room.microbatch == 4

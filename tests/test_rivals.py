@@ -13,6 +13,7 @@ from neuroinit.scales import Position, TwoMomentAdam
 from tests.utils import rivals
 from tests.utils.architectures import ZOO, case
 from tests.utils.oracles import training_copy
+from tests.utils.snapshots import assert_unchanged, snapshot
 
 pytestmark = pytest.mark.filterwarnings("ignore:All-zero tensors")
 PRECISE = [c for c in ZOO if c.name not in ("float32", "bfloat16")]
@@ -225,3 +226,19 @@ def test_gradients_that_are_zero_or_not_finite(method):
         huge[1].weight.fill_(1e30)
     with pytest.raises(ni.NonFiniteError, match="Step 0"):
         ni.optimize(huge, [batch], F.cross_entropy, method)
+
+
+SHORT = [ni.GradInit(steps=2), ni.GradInit(steps=2, gamma=1e-6), ni.MetaInit(steps=2), ni.LSUV()]
+
+
+@pytest.mark.parametrize("method", SHORT, ids=["loss", "norm", "quotient", "lsuv"])
+@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+def test_the_model_is_left_as_it_was(found, method):
+    torch.manual_seed(0)
+    model = found.build()
+    before = snapshot(model)
+    batches = [found.batch(9), found.batch(12)]
+    result = ni.optimize(model, batches, found.loss_fn, method, found.compute_loss)
+    assert_unchanged(before, model)
+    result.apply_(model)
+    assert_unchanged(before, model, except_for=("parameters",))

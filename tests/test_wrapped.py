@@ -21,4 +21,6 @@ def test_wrapped_models_on_two_ranks(tmp_path):
     assert found["weight"] == pytest.approx(model[0].weight.norm().item(), rel=1e-10)
     assert found["compiled"] == pytest.approx(result.scales, rel=1e-10)
     assert found["same"] is True
+    assert found["alone"] == result.scales
+    assert "`0` is a SyncBatchNorm" in found["waiting"]
     assert "Rank 1 has other scales at the end than rank 0" in found["uneven"]

@@ -29,7 +29,12 @@ from neuroinit.methods.warmup import Warmup
 from neuroinit.optimize import optimize
 from neuroinit.random_data import random_batches
 from neuroinit.result import Result, StepRecord, load_result
+from neuroinit.score import score
 from neuroinit.version import __version__
+
+TYPE_CHECKING = False  # typing's own would be one more import
+if TYPE_CHECKING:
+    from neuroinit import plots
 
 __all__ = [
     "GRADINIT_PRESETS",
@@ -73,7 +78,18 @@ __all__ = [
     "nio_",
     "optimize",
     "orthogonal_",
+    "plots",
     "random_batches",
+    "score",
     "trunc_normal_",
     "xavier_",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """``ni.plots`` is imported when it is first used; matplotlib, when it first draws."""
+    if name == "plots":
+        import importlib
+
+        return importlib.import_module("neuroinit.plots")
+    raise AttributeError(f"module 'neuroinit' has no attribute {name!r}")

@@ -62,14 +62,15 @@ def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
 
 
 class Replaced(TorchFunctionMode):
-    """Dropout returns its input; weight_norm and hardsigmoid are made of plain operators.
+    """Dropout returns its input; weight_norm, normalize and hardsigmoid are plain operators.
 
     It is to be active where the model's code runs: in its forward pass, and in backward passes for
     checkpointed modules, which run it again.
 
     torch's fused ``_weight_norm`` has a wrong double backward (2.13, CPU, float64: it fails
-    ``torch.autograd.gradgradcheck``), and ``hardsigmoid`` has none. Sparse gradients of embeddings
-    have wrong third derivatives (2.13); dense ones are right.
+    ``torch.autograd.gradgradcheck``), ``hardsigmoid`` has none, and that of ``normalize`` is not
+    finite for a vector of zeros. Sparse gradients of embeddings have wrong third derivatives
+    (2.13); dense ones are right.
 
     Args:
         marks: Weights whose products are ours, see :mod:`neuroinit.products`.
@@ -94,6 +95,8 @@ class Replaced(TorchFunctionMode):
             return args[0] if args else kwargs["input"]
         if name == "_weight_norm":
             return _weight_norm(*args, **kwargs)
+        if name == "normalize":
+            return _normalize(*args, **kwargs)
         if name == "hardsigmoid":
             return nn.functional.relu6((args[0] if args else kwargs["input"]) + 3) / 6
         if name in _DROPOUT_ARGUMENT:
@@ -146,6 +149,20 @@ def differentiate(
             accumulate_grad=False,
         )
     return tuple(g.to_dense() if g is not None and g.is_sparse else g for g in found)
+
+
+def _normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
+    """``F.normalize`` with a second derivative at zero, where a norm has none (padded tokens)."""
+    if p != 2.0 or out is not None:
+        return nn.functional.normalize(input, p, dim, eps, out)
+    squared = input.square().sum(dim, keepdim=True).clamp_min(max(eps**2, _least(input)))
+    return input * squared.rsqrt()
+
+
+def _least(tensor: Tensor) -> float:
+    return torch.finfo(tensor.dtype).tiny
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:

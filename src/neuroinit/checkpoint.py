@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.distributed import Ranks
+from neuroinit.files import write_text
 from neuroinit.problem import Problem
 from neuroinit.vectors import fingerprint
 
@@ -97,18 +97,8 @@ class Checkpoint:
         """Put the state in the place of the one before it."""
         if self.path is None or self.ranks.rank > 0:
             return
-        folder = self.path.absolute().parent
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=self.path.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w") as file:
-                content = {"format": FORMAT, "identity": self.identity, **values}
-                json.dump(content, file, allow_nan=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        content = {"format": FORMAT, "identity": self.identity, **values}
+        write_text(self.path, json.dumps(content, allow_nan=False))
 
     def remove(self) -> None:
         """The run has come to its end."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from neuroinit.errors import needs_extra
 from neuroinit.experiments import commands
+from neuroinit.result import load_result
 
 
 def demo(
@@ -52,6 +53,28 @@ def demo(
     console.print(f"Figure: {out}  ({time.monotonic() - begun:.0f} s)")
 
 
+def report(result: Path, /, out: Path = Path("report.html"), json: bool = False) -> None:
+    """Make a page about a saved result: words, tables and charts in one file for a browser.
+
+    Example: `neuroinit report result.json --out report.html`
+
+    Args:
+        result: A file that `Result.save` wrote.
+        out: Where to write the page; it needs no network.
+        json: Print the summary as JSON, for machines.
+    """
+    if not result.is_file():
+        raise ValueError(f"`{result}` is no file. Write one with `result.save(...)` first.")
+    loaded = load_result(result)
+    loaded.report(out)
+    if json:
+        after = loaded.after
+        found = {"page": str(out), "steps": len(loaded.history), "norm": after and after.norm}
+        print(json_module.dumps({**found, "cosine": after and after.cosine}, indent=1))
+    else:
+        print(f"{loaded}\nPage: {out}")
+
+
 def _with_progress(console: Any, items: Any, total: int) -> list[Any]:
     from rich.progress import Progress
 
@@ -83,7 +106,11 @@ def _table(rows: Sequence[dict[str, Any]], title: str) -> Any:
     return table
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"demo": demo, **commands.COMMANDS}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "report": report,
+    **commands.COMMANDS,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             COMMANDS,
             prog="neuroinit",
             description="Optimize the initialization of any PyTorch model before training it. "
-            "`neuroinit COMMAND --help` tells more; `--debug` shows tracebacks.",
+            "`neuroinit COMMAND --help` tells more; `--debug` shows tracebacks; "
+            "`--tyro-print-completion bash` (or zsh) prints shell completion.",
             args=[argument for argument in given if argument != "--debug"],
             config=(tyro.conf.OmitArgPrefixes,),
         )

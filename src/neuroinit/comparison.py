@@ -12,6 +12,7 @@ from neuroinit.diagnose import Record
 from neuroinit.errors import needs_extra
 
 AS_IS = "as it is"
+WIDTH = 120  # of the table where it is not printed to a terminal
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,10 @@ class Comparison(Sequence[ComparisonRecord]):
             table.add_column(label, justify="right" if k else "left", no_wrap=True)
         for line in lines:
             table.add_row(*line)
-        Console().print(table)
+        console = Console()
+        if not console.is_terminal:
+            console.width = max(console.width, WIDTH)
+        console.print(table)
 
     def __repr__(self) -> str:
         head, lines = self.rows()

@@ -13,6 +13,7 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -151,9 +152,33 @@ class Ranks:
 ALONE = Ranks()
 
 
+_by_itself: ContextVar[bool] = ContextVar("by_itself", default=False)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """What this process computes inside, it computes by itself, whatever the process group.
+
+    Example:
+        >>> with alone():
+        ...     ranks().world
+        1
+    """
+    token = _by_itself.set(True)
+    try:
+        yield
+    finally:
+        _by_itself.reset(token)
+
+
 def ranks() -> Ranks:
     """The processes of the default process group; alone without one."""
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+    if (
+        _by_itself.get()
+        or not dist.is_available()
+        or not dist.is_initialized()
+        or dist.get_world_size() == 1
+    ):
         return Ranks()
     return Ranks(dist.get_rank(), dist.get_world_size())
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from neuroinit.gradients import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
+from neuroinit.split import batch_size
 
 SHARE = 0.8  # of the free memory may be filled by default
 PEAK = 2.0  # the second backward needs about as much again as the graphs it goes through
@@ -53,7 +54,7 @@ def fitting(
     sizes = [stop - start for start, stop in plan.pieces]
     piece = graph_bytes(problem, batch, plan, sizes.index(max(sizes)))
     if room.engine != "auto":
-        return room
+        return _quartered(problem, batch, plan, room)
     limit = SHARE * free_memory(problem.device) if memory_limit is None else memory_limit
     vector = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
     graphs = piece if plan.whole else piece * sum(sizes) / max(sizes)
@@ -61,7 +62,7 @@ def fitting(
         return Room("keep", room.microbatch)
     needed = PEAK * piece + 4 * vector
     if needed <= limit:
-        return Room("stream", room.microbatch)
+        return _quartered(problem, batch, plan, Room("stream", room.microbatch))
     if max(sizes) > 1 and not plan.whole and problem.independent(batch):
         fits = int(max(limit - 4 * vector, 0) * max(sizes) / (PEAK * piece))
         room = Room("stream", max(1, min(fits, max(sizes))))
@@ -74,6 +75,15 @@ def fitting(
             stacklevel=7,
         )
     return Room("stream", room.microbatch)
+
+
+def _quartered(problem: Problem, batch: Any, plan: Plan, room: Room) -> Room:
+    """`stream` takes a quarter of the batch at most: that is about a training step's memory."""
+    quarter = -(-batch_size(batch) // 4)
+    larger = any(stop - start > quarter for start, stop in plan.pieces)
+    if room != Room("stream") or not larger or plan.whole or not problem.independent(batch):
+        return room
+    return Room("stream", quarter)
 
 
 def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:

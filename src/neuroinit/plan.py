@@ -123,7 +123,10 @@ def _identity(count: int) -> Tensor:
 
 
 def _chunks(start: int, stop: int, length: int) -> list[Interval]:
-    return [(s, min(s + length, stop)) for s in range(start, stop, length)]
+    """Parts of at most ``length``, as even as can be."""
+    count = -(-(stop - start) // length)
+    edges = [start + (stop - start) * i // count for i in range(count + 1)]
+    return list(itertools.pairwise(edges))
 
 
 def check_split(count: int | str, overlap: float, split: str, batch_stats: str) -> None:

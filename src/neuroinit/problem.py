@@ -118,6 +118,12 @@ class Problem:
                 "or pass `engine='differences'` to `optimize`, which is not, see "
                 "docs/distributed.md."
             )
+        waiting = [n for n, m in self.model.named_modules() if isinstance(m, nn.SyncBatchNorm)]
+        if waiting and not ranks.alone:
+            raise ValueError(
+                f"`{waiting[0]}` is a SyncBatchNorm, which waits for all ranks, and each computes "
+                "sub-batches of its own. Optimize before `convert_sync_batchnorm`."
+            )
         self.trainable = [n for n, p in self.parameters.items() if p.requires_grad]
         if not self.trainable:
             raise ValueError(
@@ -362,6 +368,8 @@ class Problem:
         outer = self._buffers, self.marks, self._marks  # of a session around this one
         with borrowed(self.model, second_order) as found:
             self._buffers = outer[0] or found  # what forward passes start from
+            if "_original_forward" in vars(self.model):  # Accelerate's wrapper turns autocast on
+                self.model.forward = self.model._original_forward  # type: ignore[assignment]
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
             try:

@@ -131,7 +131,9 @@ class _Forward(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, w, mark)
         ctx.product, ctx.marks = product, marks
-        return product.forward(x, w.to(x.dtype), b)
+        y = product.forward(x, w.to(x.dtype), b)
+        # a view made in here could not be changed in place, as `ReLU(inplace=True)` would
+        return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
 
     @staticmethod
     def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch import nn
 from neuroinit.diagnose import GradientStats, LayerStats, Record
 from neuroinit.draws import Draw
 from neuroinit.errors import listed
+from neuroinit.files import write_text
 from neuroinit.problem import unwrap
 
 FORMAT = "neuroinit-result-2"
@@ -109,15 +109,21 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as JSON: to a temporary file beside it first, then renamed."""
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump(_to_json(self), file, indent=1, allow_nan=False)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_text(path, json.dumps(_to_json(self), indent=1, allow_nan=False))
+
+    def report(self, path: str | os.PathLike[str], title: str = "Initialization report") -> None:
+        """Write a page about the result for a browser: one file, which needs no network.
+
+        Needs ``pip install "neuroinit[report]"``.
+
+        Args:
+            path: Where, for example ``"report.html"``.
+            title: Its heading.
+        """
+        from neuroinit.report import page
+
+        data = {**_to_json(self), "before": _for_page(self.before), "after": _for_page(self.after)}
+        write_text(path, page(data, title))
 
     def __repr__(self) -> str:
         lines = [self._headline()]
@@ -220,6 +226,13 @@ def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
         "layers": layers,
         "batch_stats": stats.batch_stats,
     }
+
+
+def _for_page(stats: GradientStats | None) -> dict[str, Any] | None:
+    """The statistics as plain values, with the numbers that are derived from them."""
+    plain = _stats_to_json(stats)
+    derived = ("cosine", "norm", "norm_max", "norm_min", "norm_ratio", "variance")
+    return plain and {**plain, **{name: getattr(stats, name) for name in derived}}
 
 
 def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:

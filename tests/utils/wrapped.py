@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import neuroinit as ni
+from neuroinit.distributed import alone
 from tests.utils.shared import batches, plain
 
 
@@ -41,7 +42,20 @@ def all_wrapped(rank):
         uneven = ""
     except ValueError as error:
         uneven = str(error)
+    by_itself = {}
+    if rank == 0:
+        torch.manual_seed(0)
+        with alone():
+            by_itself = ni.optimize(plain().double(), batches(), method=ni.NIO(steps=3)).scales
+    by_itself = [by_itself]
+    torch.distributed.broadcast_object_list(by_itself)
+    try:
+        ni.optimize(torch.nn.Sequential(torch.nn.SyncBatchNorm(5), plain()), batches())
+    except ValueError as error:
+        waiting = str(error)
     return {
+        "alone": by_itself[0],
+        "waiting": waiting,
         "weight": parallel.module[0].weight.norm().item(),
         "same": same,
         "compiled": result.scales,

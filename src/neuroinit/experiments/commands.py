@@ -66,6 +66,7 @@ def init(
     image_size: int | None = None,
     root: Path = Path("data"),
     download: bool = False,
+    json: bool = False,
 ) -> None:
     """Optimize the initialization of a model and write it as a checkpoint.
 
@@ -83,6 +84,7 @@ def init(
         image_size: Edge of the images of a folder.
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
+        json: Print where the files are as JSON, for machines.
     """
     if not out.parent.is_dir():
         raise ValueError(f"`--out {out}`: there is no folder `{out.parent}`.")
@@ -96,8 +98,13 @@ def init(
     checkpoint.write_tensors(out, network.state_dict(), notes)
     if result is not None:
         result.save(out.with_suffix(".json"))
+    scales = str(out.with_suffix(".json")) if result else None
+    if json:
+        print(json_module.dumps({"checkpoint": str(out), "scales": scales}))
+        return
+    if result is not None:
         print(result)
-    print(f"Checkpoint: {out}" + (f", scales: {out.with_suffix('.json')}" if result else ""))
+    print(f"Checkpoint: {out}" + (f", scales: {scales}" if scales else ""))
 
 
 def compare(
@@ -171,6 +178,7 @@ def reproduce(
     download: bool = False,
     seeds: tuple[int, ...] = (),
     training: bool = True,
+    json: bool = False,
 ) -> None:
     """Reproduce a table or a figure of the paper: run what is missing, then write it.
 
@@ -187,9 +195,14 @@ def reproduce(
         download: Fetch CIFAR if it is not there.
         seeds: Only these seeds.
         training: `--no-training` measures only what needs none: the costs of tables 3 to 5.
+        json: Print where the files are as JSON, for machines.
     """
     place = grid.Place(out, root, download, lambda line: print(line, file=sys.stderr, flush=True))
-    for path in reproduce_(name, scale, place, data, seeds, training):
+    paths = reproduce_(name, scale, place, data, seeds, training)
+    if json:
+        print(json_module.dumps({"files": [str(path) for path in paths]}))
+        return
+    for path in paths:
         if path.suffix == ".md":
             print(path.read_text())
         print(path)

@@ -20,7 +20,7 @@ from neuroinit.result import Result
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "residual MLP, 24 blocks": lambda: residual_mlp(24),
-    "plain CNN, 16 ELU layers": lambda: plain_cnn(16, activation=nn.ELU),
+    "plain CNN, 12 ELU layers": lambda: plain_cnn(12, activation=nn.ELU),
 }
 LEARNING_RATE = 0.1
 BATCHES, BATCH_SIZE = 40, 64

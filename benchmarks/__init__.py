@@ -1,0 +1,1 @@
+"""Measurements: what a step costs, and the evidence behind the defaults."""

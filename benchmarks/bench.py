@@ -1,0 +1,178 @@
+"""What a step costs: time in training steps, and peak extra memory, each in a process of its own.
+
+    python -m benchmarks.bench            # everything; resumes what is in the JSON file
+    python -m benchmarks.bench --quick    # under two minutes
+    python -m benchmarks.bench --table    # only the table and the figure of what is there
+
+A training step is one forward and backward pass of the same batch in the same process, taken in
+turns with the steps that are measured. Times are processor time of one thread by default: on a
+machine that others use, too, wall clocks and several threads measure the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from datetime import date
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from rich.progress import track
+
+import neuroinit as ni
+from benchmarks import authors
+from benchmarks.cases import AUTHORS, MODELS, TRAINING, WAYS, Case, full, quick
+from benchmarks.figure import draw
+
+FOLDER = Path(__file__).parent
+STEPS = 3
+
+
+def measure(job: tuple[Case, int]) -> dict[str, Any]:
+    """One case: extra memory first, then times in turns with a training step."""
+    case, threads = job
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = MODELS[case.model]().train()
+    batch = torch.randn(case.B, 3, 32, 32), torch.randint(10, (case.B,))
+
+    def training_step() -> None:
+        model.zero_grad()
+        F.cross_entropy(model(batch[0]), batch[1]).backward()
+
+    idle = _peak()
+    clock = Clock(training_step, time.process_time if threads == 1 else time.perf_counter)
+    run = _runner(case, model, batch, training_step)
+    run(2, lambda: None)
+    extra = (_peak() - idle) / 1024
+    run(STEPS, clock.lap)
+    model.zero_grad()
+    return {
+        **dataclasses.asdict(case),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "seconds": clock.seconds,
+        "training_seconds": clock.training_seconds,
+        "training_steps": clock.seconds / clock.training_seconds,
+        "extra_mb": extra,
+        "threads": threads,
+        "machine": f"{platform.machine()}, torch {torch.__version__}",
+        "date": date.today().isoformat(),
+    }
+
+
+class Clock:
+    """The least time of a step and of a training step after it; the first step warms up."""
+
+    def __init__(self, training_step: Callable[[], None], now: Callable[[], float]) -> None:
+        self.training_step, self.now = training_step, now
+        self.begun = now()
+        self.steps: list[float] = []
+        self.training: list[float] = []
+
+    def lap(self) -> None:
+        """A step has ended."""
+        ended = self.now()
+        self.steps.append(ended - self.begun)
+        self.training_step()
+        self.begun = self.now()
+        self.training.append(self.begun - ended)
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return statistics.median(self.steps[1:])
+
+    @property
+    def training_seconds(self) -> float:
+        """Of a training step."""
+        return statistics.median(self.training[1:])
+
+
+def _runner(
+    case: Case, model: Any, batch: Any, training_step: Callable[[], None]
+) -> Callable[[int, Callable[[], None]], None]:
+    """``run(steps, after_each)``."""
+
+    def plain(steps: int, after: Callable[[], None]) -> None:
+        for _ in range(steps):
+            if case.way == AUTHORS:
+                authors.step(model, batch, case.D, case.r)
+            else:
+                training_step()
+            after()
+
+    def method(steps: int, after: Callable[[], None]) -> None:
+        make, arguments = WAYS[case.way]
+        ni.optimize(
+            model, [batch], method=make(case, steps), on_step=lambda record: after(), **arguments
+        )
+
+    return plain if case.way in (AUTHORS, TRAINING) else method
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown; a training step has its seconds instead of a ratio."""
+    lines = ["| model | B | D | r | way | training steps | extra MB |", "|---" * 7 + "|"]
+    for row in rows:
+        cost = f"{row['training_steps']:.1f}"
+        split = f"{row['D']} | {row['r']}"
+        if row["way"] == TRAINING:
+            cost, split = f"1 ({row['seconds']:.2f} s)", " | "
+        lines.append(
+            f"| {row['model']} | {row['B']} | {split} | {row['way']} | {cost} | "
+            f"{row['extra_mb']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, or none."""
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return found
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Under a temporary name first."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(rows, indent=1) + "\n")
+    temporary.replace(path)
+
+
+def main() -> None:
+    """Measure what is missing; print a table, write JSON and a figure."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="a small part, in under two minutes")
+    parser.add_argument("--table", action="store_true", help="measure nothing")
+    parser.add_argument("--threads", type=int, default=1, help="1: processor time; more: wall time")
+    options = parser.parse_args()
+    path = FOLDER / ("bench-quick.json" if options.quick else "bench.json")
+    cases = quick() if options.quick else full()
+    rows = [] if options.quick else read(path)
+    done = {tuple(row[f.name] for f in dataclasses.fields(Case)) for row in rows}
+    missing = [] if options.table else [c for c in cases if dataclasses.astuple(c) not in done]
+    for case in track(missing, description="Measuring"):
+        with get_context("spawn").Pool(1) as pool:  # a process of its own for its peak memory
+            rows.append(pool.map(measure, [(case, options.threads)])[0])
+        write(path, rows)
+    order = [dataclasses.astuple(c) for c in cases]
+    rows.sort(key=lambda row: order.index(tuple(row[f.name] for f in dataclasses.fields(Case))))
+    print(table(rows))
+    draw(rows, path.with_suffix(".png"))
+    print(f"\nWritten: {path}, and a figure beside it.")
+
+
+if __name__ == "__main__":
+    main()

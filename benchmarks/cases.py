@@ -1,0 +1,119 @@
+"""What `make bench` measures: models, ways of taking a step, and the grid of both."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+import neuroinit as ni
+from neuroinit.experiments import vision
+from neuroinit.experiments.models import build
+from neuroinit.experiments.networks import Residual, kaiming
+
+
+def residual(blocks: int = 18, width: int = 16) -> nn.Module:
+    """Residual blocks of two 3x3 convolutions without normalization, at half of Kaiming's size."""
+    body = [
+        Residual(
+            nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)
+        )
+        for _ in range(blocks)
+    ]
+    stem = nn.Conv2d(3, width, 3, padding=1)
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
+    return halved(kaiming(nn.Sequential(stem, *body, *head)))
+
+
+def halved(model: nn.Module) -> nn.Module:
+    """All parameters times a half, so that deep networks without normalization stay finite."""
+    for parameter in model.parameters():
+        parameter.data.mul_(0.5)
+    return model
+
+
+def vit() -> nn.Module:
+    """A ViT of six blocks of width 128 for 32x32 images, patches of 4x4."""
+    transformer = vision.timm().models.VisionTransformer
+    model: nn.Module = transformer(
+        img_size=32, patch_size=4, embed_dim=128, depth=6, num_heads=4, num_classes=10
+    )
+    return model
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "residual-18": residual,
+    "residual-18, width 8": lambda: residual(18, 8),
+    "residual-18, width 32": lambda: residual(18, 32),
+    "ResNet-110 without BN": lambda: halved(build("resnet-110-nobn")),
+    "ResNet-110": lambda: build("resnet-110"),
+    "ResNet-20": lambda: build("resnet-20"),
+    "WRN-28-2 without BN": lambda: halved(build("wrn-28-2-nobn")),
+    "ViT": vit,
+    "Swin": lambda: build("swin-cifar"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement."""
+
+    model: str
+    way: str
+    D: int = 2
+    r: float = 0.0
+    B: int = 64
+
+    @property
+    def title(self) -> str:
+        """For the progress bar."""
+        return f"{self.model}, {self.way}, D={self.D}, r={self.r}, B={self.B}"
+
+
+def nio(case: Case, steps: int) -> ni.NIO:
+    """NIO with every setting that could end it early out of the way."""
+    return ni.NIO(steps=steps, sub_batches=case.D, overlap=case.r, gamma=1.0, tolerance=0.0)
+
+
+# A way of taking a step: the method for `optimize`, and its other arguments. Other methods are
+# added here. The authors' way and a plain training step are no methods: see bench.py.
+WAYS: dict[str, tuple[Callable[[Case, int], Any], dict[str, Any]]] = {
+    "keep": (nio, {"engine": "keep"}),
+    "stream": (nio, {"engine": "stream"}),
+}
+AUTHORS, TRAINING = "authors' way", "training step"
+
+SPLITS = [(2, 0.6), (4, 0.2), (8, 0.0), (16, 0.0), (64, 0.0)]
+
+
+def quick() -> list[Case]:
+    """Under two minutes: one network, and the smallest of the others."""
+    main = "residual-18, width 8"
+    return [
+        Case(main, TRAINING, B=32),
+        *(Case(main, w, D, r, 32) for D, r in [(2, 0.6), (8, 0.0)] for w in (*WAYS, AUTHORS)),
+        Case("ResNet-20", "keep", 2, 0.6, 32),
+        Case("ResNet-20", AUTHORS, 2, 0.6, 32),
+        Case("ViT", "keep", 4, 0.2, 16),
+    ]
+
+
+def full() -> list[Case]:
+    """Everything: D and r on the main network, then B, size, and the other models."""
+    main = "residual-18"
+    overlaps = [(2, 0.0), (2, 0.2), (8, 0.6)]
+    cases = [Case(main, TRAINING)]
+    cases += [Case(main, w, D, r) for (D, r), w in itertools.product(SPLITS + overlaps, WAYS)]
+    cases += [Case(main, AUTHORS, D, r) for D, r in SPLITS if D <= 16]
+    cases += [Case(main, w, 4, 0.2, B) for B, w in itertools.product((16, 32, 128), WAYS)]
+    sizes = ("residual-18, width 8", "residual-18, width 32")
+    cases += [Case(m, w, 4, 0.2) for m, w in itertools.product(sizes, WAYS)]
+    others = ["ResNet-110 without BN", "ResNet-110", "WRN-28-2 without BN", "ViT", "Swin"]
+    for model in others:
+        cases += [Case(model, TRAINING)]
+        cases += [Case(model, w, D, r) for (D, r), w in itertools.product(SPLITS[:2], WAYS)]
+        cases += [Case(model, AUTHORS, 2, 0.6)]
+    return cases

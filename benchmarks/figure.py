@@ -1,0 +1,69 @@
+"""Time and memory of a step against D, B and the number of parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.cases import TRAINING
+
+COLOURS = {"keep": "#0072b2", "stream": "#009e73", "authors' way": "#d55e00"}
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Two rows (time, memory) of panels (D, B, parameters), where there is a line to draw."""
+    main = max({r["model"] for r in rows}, key=lambda m: sum(r["model"] == m for r in rows))
+    most = max(
+        {r["B"] for r in rows if r["model"] == main},
+        key=lambda b: sum(r["B"] == b for r in rows if r["model"] == main),
+    )
+    family = main.split(",")[0]
+    at = [r for r in rows if r["way"] != TRAINING]
+    on_main = [r for r in at if r["model"] == main]
+    split = [r for r in at if (r["D"], r["r"]) == (4, 0.2)]
+    panels = {
+        "D": [r for r in on_main if r["B"] == most and (r["D"], r["r"]) in _shown(on_main)],
+        "B": [r for r in split if r["model"] == main],
+        "parameters": [r for r in split if r["B"] == most and r["model"].startswith(family)],
+    }
+    names = {
+        "D": f"sub-batches D ({main}, B={most})",
+        "B": "batch size B (D=4, r=0.2)",
+        "parameters": f"parameters ({family}, D=4, r=0.2)",
+    }
+    panels = {key: found for key, found in panels.items() if len({r[key] for r in found}) > 1}
+    if not panels:
+        return
+    figure = Figure(figsize=(0.8 + 3.2 * len(panels), 5.6), layout="constrained")
+    axes = figure.subplots(2, len(panels), squeeze=False)
+    for column, (key, found) in enumerate(panels.items()):
+        for line, (value, label) in enumerate(
+            [("training_steps", "training steps a step"), ("extra_mb", "extra memory, MB")]
+        ):
+            axis = axes[line][column]
+            _lines(axis, found, key, value)
+            axis.set(ylabel=label if column == 0 else "", xlabel=names[key] if line else "")
+    axes[0][0].legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _shown(rows: list[dict[str, Any]]) -> set[tuple[int, float]]:
+    """One overlap for every D: that of most ways."""
+    splits = [(r["D"], r["r"]) for r in rows]
+    return {max((s for s in splits if s[0] == d), key=splits.count) for d, _ in splits}
+
+
+def _lines(axis: Any, rows: list[dict[str, Any]], key: str, value: str) -> None:
+    for way, colour in COLOURS.items():
+        points = sorted((r[key], r[value]) for r in rows if r["way"] == way)
+        if points:
+            axis.plot(*zip(*points, strict=True), "o-", color=colour, label=way)
+    axis.set_xscale("log", base=2 if key != "parameters" else 10)
+    if key != "parameters":
+        ticks = sorted({r[key] for r in rows})
+        axis.set_xticks(ticks, [str(t) for t in ticks])
+        axis.minorticks_off()
+    axis.set_ylim(bottom=0)
+    axis.spines[["top", "right"]].set_visible(False)
