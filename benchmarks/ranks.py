@@ -1,4 +1,4 @@
-"""What several processes cost: CPU time, memory and bytes of a step on 1, 2 and 4 gloo ranks, and on paper.
+"""What several processes cost: CPU time, memory and bytes on 1, 2 and 4 gloo ranks, and on paper.
 
     python benchmarks/ranks.py [--paper]
 
@@ -40,7 +40,7 @@ DEVICES = [1, 8, 64, 512, 4096]
 TOKENS, SAMPLES, NIO_STEPS = 2048, 64, 40
 PASSES = 10 / 3  # a step of `stream` in training steps: three passes, and seven with their graph
 VECTORS = 14.0  # of the size of the model, in float32, that `stream` holds: measured below
-MEETINGS = 9  # small messages of a step: headers, norms, scale gradients, what the batches are
+STATISTICS = 4  # gradients of every sub-batch exchanged before and after: `stream` takes two rounds
 
 
 def model_of(width: int) -> nn.Module:
@@ -134,7 +134,9 @@ def measured() -> None:
         alone = rows[1][name]["step"]
         for world, found in rows.items():
             one = found[name]
-            vectors = (STEPS + 2 * SUB_BATCHES) * 2 * (world - 1)
+            vectors = (
+                (STEPS + STATISTICS * SUB_BATCHES) * 2 * (world - 1)
+            )  # of a ring, by all ranks
             print(
                 f"| {one['parameters'] / 1e6:.1f}M | {world} | {one['step']:.2f} "
                 f"| {alone / world:.2f} | {one['all_reduce']:.3f} | {one['sent']:.1f} "
