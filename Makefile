@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench defaults methods zoo clean help
+.PHONY: demo test test-distributed check bench defaults methods zoo clean help
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -20,6 +20,9 @@ demo: $(VENV)/.ready  ## Rescue two deep networks without normalization, in abou
 
 test: $(VENV)/.ready  ## Run all tests
 	$(BIN)/python -m pytest --numprocesses 2
+
+test-distributed: $(VENV)/.ready  ## Run the tests that start up to four processes
+	$(BIN)/python -m pytest -m distributed
 
 check: $(VENV)/.ready  ## Lint, format and type checks
 	$(BIN)/ruff check .

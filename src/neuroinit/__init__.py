@@ -4,7 +4,7 @@ from neuroinit.auto import AutoResult, CandidateRecord, auto_
 from neuroinit.compare import compare
 from neuroinit.comparison import Comparison, ComparisonRecord
 from neuroinit.diagnose import GradientStats, LayerStats, gradient_stats, gradsign
-from neuroinit.errors import GradientError, NonFiniteError, ZeroGradientError
+from neuroinit.errors import GradientError, LostRankError, NonFiniteError, ZeroGradientError
 from neuroinit.inplace import (
     fixup_,
     gradinit_,
@@ -52,6 +52,7 @@ __all__ = [
     "Initialization",
     "Kaiming",
     "LayerStats",
+    "LostRankError",
     "MetaInit",
     "Method",
     "Moments",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -247,6 +248,28 @@ def isolated() -> Iterator[None]:
             _twice(random.setstate, python_state)
             if numpy:
                 _twice(numpy.random.set_state, numpy_state)
+
+
+def random_state() -> str:
+    """The states of the CPU's generators as JSON."""
+    found: dict[str, Any] = {
+        "torch": bytes(torch.get_rng_state().tolist()).hex(),
+        "python": random.getstate(),
+    }
+    if "numpy" in sys.modules:
+        name, keys, *rest = sys.modules["numpy"].random.get_state()
+        found["numpy"] = [name, keys.tolist(), *rest]
+    return json.dumps(found)
+
+
+def set_random_state(text: str) -> None:
+    """Continue from what :func:`random_state` found."""
+    found = json.loads(text)
+    torch.set_rng_state(torch.tensor(list(bytes.fromhex(found["torch"])), dtype=torch.uint8))
+    version, keys, gauss = found["python"]
+    random.setstate((version, tuple(keys), gauss))
+    if "numpy" in found and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(tuple(found["numpy"]))
 
 
 def seed_all(seed: int) -> None:

@@ -203,6 +203,7 @@ def measure(problem: Problem, batch: Any, plan: Plan, held: int | None = None) -
     for first in range(0, count, held):
         rows = range(first, min(first + held, count))
         losses = _fill(problem, batch, plan, grams, rows)
+    grams = problem.over_shards(grams, names)
     gram = grams.sum(0)
     if not torch.isfinite(gram).all():
         bad = [n for n, g in zip(names, grams, strict=True) if not torch.isfinite(g).all()]

@@ -24,6 +24,10 @@ class ZeroGradientError(GradientError):
     """A gradient is exactly zero, so it has no direction."""
 
 
+class LostRankError(RuntimeError):
+    """Another process is gone, or somewhere else in the program."""
+
+
 def listed(names: Sequence[str], most: int = 6) -> str:
     """Names for an error message; long lists are cut."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

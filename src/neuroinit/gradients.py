@@ -11,13 +11,13 @@ so no autograd graph ever has to span two sub-batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from neuroinit.collect import AllGradients, Collector, MeanDirection, Objective
+from neuroinit.collect import AllGradients, Collector, MeanDirection, Objective, all_rows
 from neuroinit.errors import (
     REENTRANT,
     NonFiniteError,
@@ -26,7 +26,7 @@ from neuroinit.errors import (
     no_double_backward,
 )
 from neuroinit.measures import Moments
-from neuroinit.plan import Plan
+from neuroinit.plan import Plan, share
 from neuroinit.problem import Problem
 from neuroinit.vectors import combine, flatten, narrow, spread, unflatten
 
@@ -70,9 +70,19 @@ def derivative(
             once; ``"stream"`` holds one at a time.
         gram: The objective reads ``moments.gram``, for which all ``D`` gradients are held.
     """
-    collector = AllGradients(problem) if gram else MeanDirection(problem, len(plan.weights))
-    with named_operator():
-        return ENGINES[engine](problem, batch, plan, objective, collector)
+    ranks, count = problem.ranks, len(plan.weights)
+    own = share(plan, ranks.rank, ranks.world)
+    collector = (AllGradients if gram else MeanDirection)(problem, count, own)
+    with ranks.together(), named_operator():
+        if own.rows:
+            found = ENGINES[engine](problem, batch, own.plan, objective, collector)
+        else:  # more ranks than there is work
+            value = collector.close(objective)
+            nothing = torch.zeros_like(problem.unit_scales)
+            found = Derivative(float(value), nothing, collector.moments, 0.0)
+        loss = torch.tensor([found.loss * len(own.rows) / count], dtype=torch.float64, device="cpu")
+        *by_scale, loss = ranks.sum(torch.cat([found.gradient, loss]))
+        return replace(found, gradient=torch.stack(by_scale), loss=float(loss))
 
 
 # -- the two engines -------------------------------------------------------------------------------
@@ -214,9 +224,29 @@ def gradients(
         losses: The loss of every piece is appended to it.
         names: The parameters.
     """
-    with problem.session():
-        for _, gradient in _sub_batch_gradients(problem, batch, plan, losses, names):
-            yield gradient
+    ranks = problem.ranks
+    if ranks.alone:
+        with problem.session():
+            for _, gradient in _sub_batch_gradients(problem, batch, plan, losses, names):
+                yield gradient
+        return
+    own = share(plan, ranks.rank, ranks.world)
+    mine: list[Tensor] = []
+    with ranks.together(), problem.session():
+        parts = [g for _, g in _sub_batch_gradients(problem, batch, own.plan, mine, names)]
+        losses += _all_losses(problem, plan, own.columns, mine)
+    yield from all_rows(problem, len(plan.weights), own, parts, names)
+
+
+def _all_losses(
+    problem: Problem, plan: Plan, columns: Sequence[int], own: list[Tensor]
+) -> list[Tensor]:
+    """The loss of every piece on every rank; overlapping sub-batches may have it twice."""
+    table = torch.zeros(2, len(plan.pieces), dtype=torch.float64, device="cpu")
+    for column, loss in zip(columns, own, strict=True):
+        table[:, column] = torch.stack([narrow(loss), narrow(torch.ones_like(loss))])
+    total, computed = problem.ranks.sum(table)
+    return list(total / computed)
 
 
 def _gradient(

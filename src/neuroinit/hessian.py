@@ -15,7 +15,7 @@ from torch import Tensor
 from neuroinit.borrow import differentiate
 from neuroinit.errors import NonFiniteError, ZeroGradientError, listed, named_operator
 from neuroinit.gradients import _gradient, _second_backward
-from neuroinit.plan import Plan
+from neuroinit.plan import Plan, part
 from neuroinit.problem import Problem
 from neuroinit.vectors import dot, flatten, narrow, unflatten
 
@@ -47,14 +47,18 @@ def gradient_and_product(
     """
     with problem.session(second_order=True, marked=True), named_operator():
         if engine == "keep":
-            graphs = [(a, loss, g) for a, loss, g in _graphs(problem, batch, plan, row)]
-            loss = sum(a * float(value) for a, value, _ in graphs)
-            gradient = _sum([a * flatten(g) for a, _, g in graphs])
+            graphs = list(_graphs(problem, batch, plan, row))
+            loss, gradient = _over_ranks(
+                problem,
+                sum(a * float(value) for a, value, _ in graphs),
+                _sum([a * flatten(g) for a, _, g in graphs]) if graphs else None,
+            )
             v = direction(gradient)
             if v is None:
                 return loss, gradient, None
             pieces = [g for _, _, g in graphs]
-            return loss, gradient, _second_backward(problem, pieces, [a * v for a, _, _ in graphs])
+            products = _second_backward(problem, pieces, [a * v for a, _, _ in graphs])
+            return loss, gradient, problem.ranks.sum(products)
         loss, gradient = _first_order(problem, batch, plan, row)
         v = direction(gradient)
         if v is None:
@@ -78,7 +82,7 @@ def curvature_derivative(
         H a + H (H b) + d<b, H c>/dtheta   at a constant c = g:
 
     third order. ``"keep"`` leaves all of it to one graph; ``"stream"`` takes four passes and holds
-    the graph of one piece at a time.
+    the graph of one piece at a time, as do several ranks: no graph spans two of them.
 
     Args:
         problem: Where the scales were set by ``problem.place``.
@@ -90,8 +94,9 @@ def curvature_derivative(
     Returns:
         Loss, ``g``, the function's value, and its derivative by every scale.
     """
+    one_graph = engine == "keep" and problem.ranks.alone
     with problem.session(second_order=True), named_operator():
-        return (_in_one_graph if engine == "keep" else _in_passes)(problem, batch, plan, function)
+        return (_in_one_graph if one_graph else _in_passes)(problem, batch, plan, function)
 
 
 def by_scales(problem: Problem, gradient: Tensor) -> Tensor:
@@ -126,9 +131,11 @@ def check_length(length: float) -> None:
 # -- pieces ----------------------------------------------------------------------------------------
 
 
-def _used(plan: Plan, row: int) -> tuple[list[float], list[tuple[int, int]]]:
+def _used(problem: Problem, plan: Plan, row: int) -> tuple[list[float], list[tuple[int, int]]]:
+    """The pieces of a sub-batch that this rank computes, and their weights."""
     weights = plan.weights[row].tolist()
     used = [(a, piece) for a, piece in zip(weights, plan.pieces, strict=True) if a]
+    used = part(used, problem.ranks.rank, problem.ranks.world)
     return [a for a, _ in used], [piece for _, piece in used]
 
 
@@ -136,7 +143,7 @@ def _graphs(
     problem: Problem, batch: Any, plan: Plan, row: int, create_graph: bool = True
 ) -> Iterator[tuple[float, Tensor, tuple[Tensor, ...]]]:
     """``(a_s, L_s, g_s)`` of the pieces, one after the other."""
-    weights, pieces = _used(plan, row)
+    weights, pieces = _used(problem, plan, row)
     losses = problem.losses(batch, pieces, plan.whole)
     for a, loss in zip(weights, losses, strict=True):
         yield a, loss.detach(), _gradient(problem, loss, create_graph=create_graph)
@@ -147,13 +154,27 @@ def _first_order(problem: Problem, batch: Any, plan: Plan, row: int) -> tuple[fl
     for a, value, piece in _graphs(problem, batch, plan, row, create_graph=False):
         loss += a * float(value)
         total = a * flatten(piece) if total is None else total.add_(flatten(piece), alpha=a)
-    assert total is not None
-    return loss, total
+    return _over_ranks(problem, loss, total)
+
+
+def _over_ranks(problem: Problem, loss: float, gradient: Tensor | None) -> tuple[float, Tensor]:
+    """The sums of all ranks' losses and gradients; ``None`` of a rank that has no piece."""
+    if gradient is None:
+        gradient = torch.zeros_like(flatten(problem.theta(problem.differentiated)))
+    losses = torch.tensor(loss, dtype=torch.float64, device="cpu")
+    return float(problem.ranks.sum(losses)), problem.ranks.sum(gradient)
 
 
 def _hessian_product(problem: Problem, batch: Any, plan: Plan, row: int, v: Tensor) -> Tensor:
     graphs = _graphs(problem, batch, plan, row)
-    return _sum([_second_backward(problem, [piece], [a * v]) for a, _, piece in graphs])
+    parts = [_second_backward(problem, [piece], [a * v]) for a, _, piece in graphs]
+    return _over_pieces(problem, parts)
+
+
+def _over_pieces(problem: Problem, parts: list[Tensor]) -> Tensor:
+    """The sum of all ranks' derivatives by the scales; a rank may have no piece."""
+    own = _sum(parts) if parts else torch.zeros_like(problem.unit_scales)
+    return problem.ranks.sum(own)
 
 
 def _full_product(problem: Problem, batch: Any, plan: Plan, v: Tensor) -> Tensor:
@@ -162,7 +183,7 @@ def _full_product(problem: Problem, batch: Any, plan: Plan, v: Tensor) -> Tensor
     total = torch.zeros_like(v)
     for a, _, piece in _graphs(problem, batch, plan, 0):
         total.add_(flatten(_by(theta, piece, v)), alpha=a)
-    return total
+    return problem.ranks.sum(total)
 
 
 def _by(
@@ -214,7 +235,7 @@ def _in_passes(
     for weight, _, piece in _graphs(problem, batch, plan, 0):
         h = _by(theta, piece, g, create_graph=True)
         parts.append(_second_backward(problem, [piece, h], [weight * a, weight * b]))
-    return loss, g, value, _sum(parts)
+    return loss, g, value, _over_pieces(problem, parts)
 
 
 def _elementwise(function: Elementwise, g: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,6 +30,8 @@ _OPTIONS = (
     "on_step",
     "memory_limit",
     "autocast",
+    "checkpoint",
+    "checkpoint_every",
 )
 
 
@@ -44,6 +47,8 @@ def nio_(
     on_step: OnStep | None = None,
     memory_limit: int | None = None,
     autocast: torch.dtype | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
     **fields: Any,
 ) -> Result:
     """Optimize the initialization of a model in place, like ``torch.nn.init``.
@@ -55,7 +60,7 @@ def nio_(
         batches: Batches as for :func:`optimize`.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress``,
-            ``on_step``, ``memory_limit`` and ``autocast``.
+            ``on_step``, ``memory_limit``, ``autocast``, ``checkpoint`` and ``checkpoint_every``.
         **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
 
     Returns:
@@ -76,6 +81,8 @@ def nio_(
         "on_step": on_step,
         "memory_limit": memory_limit,
         "autocast": autocast,
+        "checkpoint": checkpoint,
+        "checkpoint_every": checkpoint_every,
     }
     return _learned("nio_", NIO, model, batches, loss_fn, {**options, **fields})
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.borrow import isolated
+from neuroinit.borrow import isolated, random_state, set_random_state
+from neuroinit.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.checks import check_autocast, check_choice, check_count
 from neuroinit.diagnose import GradientStats, measure
+from neuroinit.differences import check_differences
+from neuroinit.distributed import Ranks, is_sharded, ranks, union
 from neuroinit.errors import GradientError, listed, out_of_memory
 from neuroinit.gradients import ENGINES
 from neuroinit.memory import Room, fitting
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
+from neuroinit.plan import Plan, share
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
-from neuroinit.result import Result, StepRecord
+from neuroinit.result import Result, StepRecord, readable, writable
 from neuroinit.scales import Position, clamped
+from neuroinit.sharded import ShardedProblem
 from neuroinit.split import batch_size
 from neuroinit.stream import END, Stream
 from neuroinit.version import __version__
@@ -47,6 +56,8 @@ def optimize(
     on_step: OnStep | None = None,
     memory_limit: int | None = None,
     autocast: torch.dtype | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
 ) -> Result:
     """Find a start for a model, by default one scale a tensor; the model is left as it was.
 
@@ -70,6 +81,12 @@ def optimize(
         autocast: ``torch.bfloat16`` runs the forward passes, and with them the backward passes, in
             bfloat16 where torch's autocast does; sums stay in float32 and float64. Faster on
             hardware for it, and not exact: ``docs/performance.md`` has the error.
+        checkpoint: A file from which a run that was killed goes on, step for step as if nothing had
+            happened; call again with the same arguments. It is removed when the run has ended.
+        checkpoint_every: Steps between two writes of that file.
+
+    Under torch.distributed all processes call this function and share the work, see
+    ``docs/distributed.md``.
 
     Returns:
         The scales, the history, and statistics before and after. ``result.apply_(model)`` scales
@@ -89,13 +106,42 @@ def optimize(
         ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     method = NIO() if method is None else method
-    pairs = loss_fn is not None and compute_loss is None
-    _check(batches, method, pairs, engine, microbatch, memory_limit)
-    check_autocast(autocast)
-    with isolated():
-        problem = Problem(model, loss_fn, compute_loss, method.selection(), autocast)
-        run = _Run(problem, method, Room(engine, microbatch), memory_limit, on_step)
-        return run.go(batches, progress)
+    all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
+    with closing(all_ranks), all_ranks.together(), isolated():
+        pairs = loss_fn is not None and compute_loss is None
+        _check(batches, method, pairs, engine, microbatch, memory_limit)
+        check_autocast(autocast)
+        check_count("checkpoint_every", checkpoint_every, 1)
+        saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
+        found = saved.read()
+        states = found["random"] if found else all_ranks.texts(random_state())
+        with isolated():  # the same random numbers for the problem on every rank
+            set_random_state(states[0])
+            problem = _problem(model, loss_fn, compute_loss, method, engine, autocast, all_ranks)
+        saved.identify(problem, method.settings())
+        run = _Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, states)
+        run.resume(found)
+        set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
+        return run.go(batches, progress and all_ranks.rank == 0)
+
+
+def _problem(
+    model: nn.Module,
+    loss_fn: LossFunction | None,
+    compute_loss: ComputeLoss | None,
+    method: Initialization,
+    engine: str,
+    autocast: torch.dtype | None,
+    ranks: Ranks,
+) -> Problem:
+    if engine == "differences":
+        if not isinstance(method, NIO):
+            raise ValueError(
+                f"`engine = 'differences'` is for `NIO` only. Found `method = {method!r}`."
+            )
+        if isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters()):
+            return ShardedProblem(model, loss_fn, compute_loss, method.selection(), ranks)
+    return Problem(model, loss_fn, compute_loss, method.selection(), autocast, ranks)
 
 
 class _Run:
@@ -108,21 +154,27 @@ class _Run:
         room: Room,
         memory_limit: int | None,
         on_step: OnStep | None,
+        checkpoint: Checkpoint,
+        states: list[str],
     ) -> None:
         self.problem, self.method, self.on_step = problem, method, on_step
+        self.ranks = checkpoint.ranks
+        self.checkpoint, self.states, self.given, self.taken = checkpoint, states, method, 0
         self.room, self.memory_limit = room, memory_limit
         self.begun = self.shrunk = False
         self.scales, self.state = method.start(problem)
         self.lowest = method.lowest(problem.scaled)
         self.history: list[StepRecord] = []
         self.blocked: list[str] = []
-        self.still = 0
+        self.still = self.rounds = 0
 
     def go(self, batches: Iterable[Any], progress: bool) -> Result:
         """Step until all steps are done, nothing moves any more, or the batches end."""
         stream, batch, stopped = Stream(batches), None, "all steps done"
+        for _ in range(self.taken):
+            stream.next()
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
-            for step in range(self.method.steps):
+            for step in range(len(self.history), self.method.steps):
                 found = self._take(stream)
                 if found is END:
                     stopped = f"the batches ended, {self.method.steps} steps were wanted"
@@ -133,20 +185,61 @@ class _Run:
                 if self.still >= PATIENCE:
                     stopped = "nothing moves any more"
                     break
+                if step + 1 < self.method.steps and self.checkpoint.due(step + 1):
+                    self._save(stream)
         if len(self.history) < self.method.steps and stream.ended:
             warnings.warn(
                 f"The batches ended after {len(self.history)} of {self.method.steps} steps; the "
                 "scales are those of the last one. Pass a list or a DataLoader to go on.",
                 stacklevel=4,
             )
-        return self._finish(stream, batch, stopped)
+        result = self._finish(stream, batch, stopped)
+        self.checkpoint.remove()
+        return result
+
+    def _save(self, stream: Stream) -> None:
+        """All that the next step depends on."""
+        fields = {f.name for f in dataclasses.fields(self.method)}
+        resolved = {n: getattr(self.method, n) for n in fields}
+        self.checkpoint.write(
+            {
+                "random": self.states,
+                "taken": stream.taken,
+                "scales": written(self.scales),
+                "state": {name: written(tensor) for name, tensor in self.state.items()},
+                "history": [writable(record) for record in self.history],
+                "resolved": {n: v for n, v in resolved.items() if v != getattr(self.given, n)},
+                "room": dataclasses.astuple(self.room),
+                "blocked": self.blocked,
+                "still": self.still,
+                "independent": [list(pair) for pair in self.problem._independent.items()],
+            }
+        )
+
+    def resume(self, found: dict[str, Any] | None) -> None:
+        """Go on from what :meth:`_save` wrote."""
+        if found is None:
+            return
+        self.checkpoint.check(found)
+        self.taken, self.still = found["taken"], found["still"]
+        self.room, self.blocked, self.begun = Room(*found["room"]), found["blocked"], True
+        self.scales = read_tensor(found["scales"])
+        self.state = {name: read_tensor(data) for name, data in found["state"].items()}
+        self.history = [StepRecord(**readable(record)) for record in found["history"]]
+        self.method = dataclasses.replace(self.method, **found["resolved"])
+        self.problem._independent = dict(found["independent"])
 
     def _take(self, stream: Stream) -> Any:
         """The next batch; a short one after the first, as loaders end with, is passed over."""
-        found = stream.next()
+        found = self._next(stream)
         first = not self.history or found is END
         if not first and not self.method.fits(self.problem, batch_size(found)):
-            found = stream.next()
+            found = self._next(stream)
+        return found
+
+    def _next(self, stream: Stream) -> Any:
+        """The next global batch: of all ranks."""
+        found, self.rounds = union(self.ranks, stream.next(), stream.rounds)
         return found
 
     def _guarded_step(self, step: int, batch: Any) -> StepRecord:
@@ -166,10 +259,11 @@ class _Run:
         """A step, in ever smaller pieces while memory runs out."""
         while True:
             try:
-                if not self.begun:
-                    self._begin(batch)
-                self.begun = True
-                return self._step(step, batch)
+                with self.problem.ranks.together():
+                    if not self.begun:
+                        self._begin(batch)
+                    self.begun = True
+                    return self._step(step, batch)
             except (RuntimeError, MemoryError) as error:
                 self._shrink(batch, error)
 
@@ -199,14 +293,31 @@ class _Run:
         if not self.method.twice:
             return
         self.problem.place(0.1 * unit)  # the start itself may not be finite
-        self.room = fitting(self.problem, batch, plan, self.room, self.memory_limit)
-        self.blocked = blocked_by_zeros(self.problem, batch)
+        self.room = self._room(batch, plan)
+        if not self.problem.sharded:
+            self.blocked = blocked_by_zeros(self.problem, batch)
         if self.blocked:
             warnings.warn(
                 f"All-zero tensors keep the gradient from {listed(self.blocked)}: these cannot be "
                 "optimized. `reinit_zeros=0.01` gives all-zero tensors a small normal start.",
                 stacklevel=6,
             )
+
+    def _room(self, batch: Any, plan: Plan) -> Room:
+        """What fits on the rank that has least room."""
+        if self.room.engine == "differences":
+            if isinstance(self.problem, ShardedProblem):
+                self.problem.try_spreading(batch)
+            check_differences(self.problem, batch, plan, self.scales)
+            return self.room
+        ranks = self.problem.ranks
+        own = share(plan, ranks.rank, ranks.world).plan
+        own = own if own.pieces else plan
+        room = fitting(self.problem, batch, own, self.room, self.memory_limit)
+        engines, sizes = zip(
+            *map(json.loads, ranks.texts(json.dumps(dataclasses.astuple(room)))), strict=True
+        )
+        return Room(max(engines), min((s for s in sizes if s is not None), default=None))
 
     def _step(self, step: int, batch: Any) -> StepRecord:
         begun = time.perf_counter()
@@ -232,12 +343,22 @@ class _Run:
     def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
         """Before and after, on a batch that no step has seen if there is one."""
         if not self.problem.has_loss:
+            self._check_ranks()
             return self._result(None, None, stopped, False)
         spare = self._take(stream)
-        held_out = spare is not END and stream.rounds == 0
+        held_out = spare is not END and self.rounds == 0
         batch = self.problem.prepare(spare) if held_out else last
+        self._check_ranks()
         before = self._measure(self.problem.unit_scales, batch, self.problem.original)
         return self._result(before, self._measure(self.scales, batch), stopped, held_out)
+
+    def _check_ranks(self) -> None:
+        self.ranks.check_same(
+            "scales at the end",
+            json.dumps([scale.hex() for scale in self.scales.tolist()]),
+            "The ranks' devices or versions of torch compute differently, or the method looks at "
+            "something of its own on every rank. Optimize on one rank and send its result to all.",
+        )
 
     def _measure(
         self, scales: Tensor, batch: Any, values: dict[str, Tensor] | None = None
@@ -247,7 +368,8 @@ class _Run:
         plan = self.method.measured(self.problem, batch, self.room.microbatch)
         held = HELD_GRADIENTS if self.room.engine == "stream" else None
         try:
-            return measure(self.problem, batch, plan, held)
+            with self.problem.ranks.together():
+                return measure(self.problem, batch, plan, held)
         except GradientError:
             return None
 
@@ -285,7 +407,7 @@ def _check(
         raise TypeError(
             f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
         )
-    check_choice("engine", engine, ("auto", *ENGINES))
+    check_choice("engine", engine, ("auto", *ENGINES, "differences"))
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
     if memory_limit is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,60 @@ class Plan:
         return len(self.pieces) == len(self.weights) and bool(
             torch.equal(self.weights, _identity(len(self.pieces)))
         )
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several ranks computes of a plan.
+
+    Args:
+        plan: The pieces of its own, and what they are of the rows of its own.
+        rows: Which sub-batches these rows are.
+        columns: Which pieces these are.
+        blocks: Which ranks have parts of the same row; empty if every row is on one rank.
+        leader: Whether it is the first of its block.
+    """
+
+    plan: Plan
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    blocks: tuple[tuple[int, ...], ...] = ()
+    leader: bool = True
+
+
+def share(plan: Plan, rank: int, world: int) -> Share:
+    """A rank's sub-batches; with fewer sub-batches than ranks, its pieces of one of them.
+
+    Where a sub-batch cannot be cut, some ranks have nothing to do.
+    """
+    count = len(plan.weights)
+    if world == 1:
+        return Share(plan, tuple(range(count)), tuple(range(len(plan.pieces))))
+    used = [row.nonzero().flatten().tolist() for row in plan.weights]
+    blocks = [tuple(r for r in range(world) if r * count // world == d) for d in range(count)]
+    if world > count and all(len(u) >= len(b) for u, b in zip(used, blocks, strict=True)):
+        row = rank * count // world
+        place = blocks[row].index(rank)
+        columns = part(used[row], place, len(blocks[row]))
+        return Share(_only(plan, [row], columns), (row,), tuple(columns), tuple(blocks), place == 0)
+    rows = part(list(range(count)), rank, world)
+    columns = sorted({s for d in rows for s in used[d]})
+    return Share(_only(plan, rows, columns), tuple(rows), tuple(columns))
+
+
+def part(items: list[Any], rank: int, world: int) -> list[Any]:
+    """A rank's items, in order; the numbers of items differ by one at most."""
+    return items[len(items) * rank // world : len(items) * (rank + 1) // world]
+
+
+def only(plan: Plan, d: int) -> Plan:
+    """One sub-batch of a plan."""
+    return _only(plan, [d], plan.weights[d].nonzero().flatten().tolist())
+
+
+def _only(plan: Plan, rows: list[int], columns: list[int]) -> Plan:
+    weights = plan.weights[rows][:, columns]
+    return Plan(tuple(plan.pieces[s] for s in columns), weights, plan.whole)
 
 
 def pieces(
@@ -91,6 +146,7 @@ def make_plan(
     split: str,
     batch_stats: str,
     microbatch: int | None = None,
+    serial: bool = False,
 ) -> Plan:
     """Cut a batch for a model: pieces where samples don't see each other, else whole sub-batches.
 
@@ -102,6 +158,7 @@ def make_plan(
         split: How to cut, see :data:`SPLITS`.
         batch_stats: Which samples BatchNorm's statistics are taken of.
         microbatch: Largest number of samples in a piece.
+        serial: Sub-batches are computed one after the other, each by all ranks.
     """
     size = batch_size(batch)
     intervals = sub_batches(size, size if count == "samples" else int(count), overlap, split)
@@ -114,8 +171,14 @@ def make_plan(
         )
         batch_stats = "batch"
     whole = batch_stats == "batch" and bool(norms)
-    cuttable = (microbatch is not None or overlap > 0) and not whole
+    at_once = 1 if serial else len(intervals)
+    scarce = problem.ranks.world > at_once  # ranks share a sub-batch
+    cuttable = (microbatch is not None or overlap > 0 or scarce) and not whole
     independent = cuttable and not norms and problem.independent(batch)
+    if scarce and independent:
+        ranks_each = math.ceil(problem.ranks.world / at_once)
+        finest = max(1, min(b - a for a, b in intervals) // ranks_each)
+        microbatch = min(microbatch or finest, finest)
     if microbatch is not None and not independent:
         raise ValueError(
             f"`microbatch = {microbatch}` needs samples that don't see each other, which "

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neuroinit.borrow import Buffers, Replaced, borrowed, differentiate, seed_all, widen
+from neuroinit.distributed import ALONE, Ranks, is_sharded
 from neuroinit.draws import Draw, new_seed
 from neuroinit.errors import listed, out_of_memory
 from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
 from neuroinit.products import Marks
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
-from neuroinit.vectors import HALF, dot, flatten, narrow, wide
+from neuroinit.vectors import HALF, dot, flatten, gram_matrix, narrow, unflatten, wide
 
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
@@ -86,7 +87,10 @@ class Problem:
         compute_loss: ``compute_loss(model, batch)`` for any other kind of batch.
         selection: Which parameters take part.
         autocast: Run the model's forward passes under autocast to this dtype.
+        ranks: The processes that share the work on every batch.
     """
+
+    sharded: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -95,8 +99,10 @@ class Problem:
         compute_loss: ComputeLoss | None = None,
         selection: Selection | None = None,
         autocast: torch.dtype | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         selection = selection or Selection()
+        self.ranks = ranks
         check_callables(model, loss_fn, compute_loss, selection.needs_loss)
         self.model = unwrap(model)
         self.has_loss = loss_fn is not None or compute_loss is not None
@@ -105,6 +111,19 @@ class Problem:
         self.autocast = autocast
         check_parameters(self.model)
         self.parameters = dict(self.model.named_parameters())
+        if not self.sharded and any(is_sharded(p) for p in self.parameters.values()):
+            raise ValueError(
+                "The model is sharded (DTensor parameters), where `torch.autograd.grad` does not "
+                "work. Optimize it before `fully_shard` or `parallelize_module`, which is exact; "
+                "or pass `engine='differences'` to `optimize`, which is not, see "
+                "docs/distributed.md."
+            )
+        waiting = [n for n, m in self.model.named_modules() if isinstance(m, nn.SyncBatchNorm)]
+        if waiting and not ranks.alone:
+            raise ValueError(
+                f"`{waiting[0]}` is a SyncBatchNorm, which waits for all ranks, and each computes "
+                "sub-batches of its own. Optimize before `convert_sync_batchnorm`."
+            )
         self.trainable = [n for n, p in self.parameters.items() if p.requires_grad]
         if not self.trainable:
             raise ValueError(
@@ -317,10 +336,10 @@ class Problem:
 
     def _joins(self, batch: Any) -> bool:
         """Whether the gradients of two parts of a batch make up the gradient of the whole."""
-        size = batch_size(batch)
-        if size == 1:
+        size = max(2, batch_size(batch) // self.ranks.world)  # what a rank is sure to have room for
+        if batch_size(batch) == 1:
             return True
-        first = max(1, size // 3)
+        batch, first = cut(batch, 0, size), max(1, size // 3)
         with self.session():
             whole = self._whole_gradient(batch)
             left = self._whole_gradient(cut(batch, 0, first))
@@ -392,3 +411,27 @@ class Problem:
             if g is not None:
                 total[n] = total.get(n, 0.0) + narrow(g) / self.factors[n]
         return total
+
+    # -- gradients as flat vectors, of which a sharded model's ranks have a part each --------------
+
+    def norm(self, gradient: Tensor) -> Tensor:
+        """The norm of a gradient."""
+        norm: Tensor = torch.linalg.vector_norm(gradient, dtype=wide(gradient))
+        return norm
+
+    def gram(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The Gram matrix of gradients."""
+        return gram_matrix(gradients)
+
+    def over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
+        """Values found of every name's shards, summed; there is one shard."""
+        return values
+
+    def by_scales(self, gradient: Tensor) -> Tensor:
+        """Contract a gradient with ``W``: ``<W_k, gradient_k>`` for every scale."""
+        names = self.differentiated
+        parts = dict(zip(names, unflatten(gradient, self.theta(names)), strict=True))
+        zero = torch.zeros((), dtype=torch.float64, device="cpu")
+        return torch.stack(
+            [narrow(dot(self.start[n], parts[n])) if n in parts else zero for n in self.scaled]
+        )

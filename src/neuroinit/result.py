@@ -191,7 +191,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
 def _from_json(data: dict[str, Any]) -> Result:
     return Result(
         scales=data["scales"],
-        history=[StepRecord(**_readable(record)) for record in data["history"]],
+        history=[StepRecord(**readable(record)) for record in data["history"]],
         before=_stats_from_json(data["before"]),
         after=_stats_from_json(data["after"]),
         settings=data["settings"],
@@ -208,7 +208,7 @@ def _to_json(result: Result) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **vars(result),
-        "history": [_writable(record) for record in result.history],
+        "history": [writable(record) for record in result.history],
         "drawn": {name: asdict(draw) for name, draw in result.drawn.items()},
         "before": _stats_to_json(result.before),
         "after": _stats_to_json(result.after),
@@ -218,7 +218,7 @@ def _to_json(result: Result) -> dict[str, Any]:
 def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
     if stats is None:
         return None
-    layers = [_writable(layer) for layer in stats.layers]
+    layers = [writable(layer) for layer in stats.layers]
     return {
         "loss": stats.loss,
         "norms": stats.norms.tolist(),
@@ -238,7 +238,7 @@ def _for_page(stats: GradientStats | None) -> dict[str, Any] | None:
 def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:
     if data is None:
         return None
-    layers = [LayerStats(**_readable(layer)) for layer in data["layers"]]
+    layers = [LayerStats(**readable(layer)) for layer in data["layers"]]
     return GradientStats(
         loss=data["loss"],
         norms=torch.tensor(data["norms"], dtype=torch.float64, device="cpu"),
@@ -248,7 +248,7 @@ def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:
     )
 
 
-def _writable(record: Record) -> dict[str, Any]:
+def writable(record: Record) -> dict[str, Any]:
     """JSON has no nan and no infinity: write them as strings."""
     return {
         key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -256,5 +256,6 @@ def _writable(record: Record) -> dict[str, Any]:
     }
 
 
-def _readable(data: dict[str, Any]) -> dict[str, Any]:
+def readable(data: dict[str, Any]) -> dict[str, Any]:
+    """What :func:`writable` made of a record."""
     return {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in data.items()}

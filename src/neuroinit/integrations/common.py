@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from neuroinit.distributed import alone
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
 from neuroinit.result import Result
@@ -80,7 +81,8 @@ def once_for_all(
     outcome: Any = None
     if rank == 0:
         try:
-            outcome = compute()
+            with alone():
+                outcome = compute()
         except Exception as error:
             broadcast(f"{type(error).__name__}: {error}")
             raise

@@ -104,7 +104,9 @@ class GradInit(Method):
 
     def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
         """``S`` and ``S~``, or what they are made of."""
-        return make_plan(problem, batch, 2, self.overlap, "cover", "sub-batch", microbatch)
+        return make_plan(
+            problem, batch, 2, self.overlap, "cover", "sub-batch", microbatch, serial=True
+        )
 
     def fits(self, problem: Problem, size: int) -> bool:
         """A batch needs a sample for ``S`` and one for ``S~``; BatchNorm two for each."""

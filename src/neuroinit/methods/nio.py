@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.checks import check_callable, check_choice, check_count, check_number
+from neuroinit.differences import differences
 from neuroinit.errors import NonFiniteError
 from neuroinit.gradients import Derivative, derivative
 from neuroinit.measures import Moments
@@ -189,6 +190,8 @@ class NIO(Method):
         for _ in range(RETREATS):
             problem.place(position.scales)
             try:
+                if engine == "differences":
+                    return position, differences(problem, batch, plan, descended)
                 found = derivative(problem, batch, plan, descended, engine, self.rule.gram)
                 return position, found
             except NonFiniteError as failure:

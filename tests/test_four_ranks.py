@@ -1,0 +1,20 @@
+"""More processes than sub-batches, and an uneven share for each: ``make test-distributed``."""
+
+import pytest
+
+from tests.test_ranks import check
+from tests.utils.ranks import run
+from tests.utils.shared import CASES, solve_all
+
+pytestmark = pytest.mark.distributed
+
+
+@pytest.mark.parametrize("world", [3, 4])
+def test_more_ranks_than_sub_batches(tmp_path, world):
+    engines = ("keep", "stream")
+    check(run(world, solve_all, tmp_path, list(CASES), engines), CASES, engines)
+
+
+def test_batches_of_their_own_are_joined(tmp_path):
+    edges = [0, 1, 9, 10, 22]
+    check(run(4, solve_all, tmp_path, list(CASES), ("auto",), edges), CASES, ("auto",))

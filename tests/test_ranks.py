@@ -1,0 +1,35 @@
+"""Two processes do what one does; four are in test_four_ranks.py."""
+
+import pytest
+
+from tests.utils.ranks import run
+from tests.utils.shared import CASES, solve, solve_all
+
+
+def assert_alike(found, expected):
+    assert found.keys() == expected.keys()
+    assert found["drawn"] == expected["drawn"]
+    assert found["scales"] == pytest.approx(expected["scales"], rel=1e-10)
+    for key in ("norms", "losses", "after"):
+        assert found[key] == pytest.approx(expected[key], rel=1e-9, nan_ok=True), key
+
+
+def check(outcomes, names, engines):
+    for rank, outcome in enumerate(outcomes):
+        assert outcome is not None, f"rank {rank} did not come back"
+        assert "value" in outcome, outcome.get("trace")
+    assert [o["value"] for o in outcomes] == [outcomes[0]["value"]] * len(outcomes)
+    for name in names:
+        expected = solve(name)
+        for engine in engines:
+            assert_alike(outcomes[0]["value"][f"{name} {engine}"], expected)
+
+
+def test_two_ranks_find_what_one_finds(tmp_path):
+    engines = ("keep", "stream")
+    check(run(2, solve_all, tmp_path, list(CASES), engines), CASES, engines)
+
+
+def test_batches_of_their_own_are_joined(tmp_path):
+    edges = [0, 7, 22]
+    check(run(2, solve_all, tmp_path, list(CASES), ("auto",), edges), CASES, ("auto",))

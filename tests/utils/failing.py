@@ -1,0 +1,91 @@
+"""Runs in which something goes wrong on one rank."""
+
+import os
+import signal
+import time
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+import neuroinit as ni
+from tests.utils.shared import batches, plain
+from tests.utils.snapshots import assert_unchanged, snapshot
+
+METHOD = ni.NIO(steps=4)
+
+
+class OwnError(Exception):
+    """A type that other ranks need not know."""
+
+
+def fail(rank, how, in_place=True):
+    """The way in which rank 1 fails; the model has to be unchanged on every rank."""
+    torch.manual_seed(0)
+    model = plain().double()
+    if how == "other parameters" and rank == 1:
+        torch.nn.init.normal_(model[0].weight)
+    before = snapshot(model)
+    found, loss_fn = _data(how, rank), _loss(how, rank)
+    method = ni.NIO(steps=5) if how == "other method" and rank == 1 else METHOD
+    if how == "bad argument" and rank == 1:
+        found = found[0][0]
+    begun = time.monotonic()
+    try:
+        ni.optimize(model, found, loss_fn, method)
+    finally:
+        assert_unchanged(before, model)
+        assert time.monotonic() - begun < 30
+
+
+def _data(how, rank):
+    found = batches()
+    if how == "ends early":
+        return iter(found[: 2 if rank == 1 else 4])
+    if how == "loader raises" and rank == 1:
+        return (_raise_at(2, k, batch) for k, batch in enumerate(found))
+    if how == "not finite":
+        found = [
+            (x + torch.nan if rank == 1 and k == 2 else x, y) for k, (x, y) in enumerate(found)
+        ]
+    if how == "forms":
+        return [(x[:, : 5 - rank], y) for x, y in found]
+    return found
+
+
+def _raise_at(step, k, batch):
+    if k == step:
+        raise OwnError("the disk is gone")
+    return batch
+
+
+def _loss(how, rank):
+    calls = []
+
+    def loss(output, target):
+        calls.append(1)
+        if rank == 1 and len(calls) == 12:
+            if how == "loss raises":
+                raise KeyError("no such label")
+            if how == "one loss is nan":
+                return F.cross_entropy(output, target) * torch.nan
+            if how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+        return F.cross_entropy(output, target)
+
+    return loss
+
+
+def all_failures(rank, ways):
+    """Type, text and notes of the error of every way to fail, one after the other."""
+    found = {}
+    for how in ways:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                fail(rank, how)
+            found[how] = None
+        except Exception as error:
+            notes = getattr(error.__cause__ or error, "__notes__", [])
+            found[how] = [type(error).__name__, str(error), notes]
+    return found
