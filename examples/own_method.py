@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import neuroinit as ni
 from neuroinit.diagnose import measure
 from neuroinit.methods.base import Step
 from neuroinit.plan import Plan, make_plan
 from neuroinit.problem import Problem
-from neuroinit.scales import Position, State
+from neuroinit.scales import Position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,6 @@ class Tame(ni.Method):
     """Shrinks all tensors alike while the gradient norm is above a target."""
 
     target: float = 1.0
-
-    def start(self, names: list[str]) -> tuple[Tensor, State]:
-        """All scales are 1, and there is nothing to remember."""
-        return torch.ones(len(names), dtype=torch.float64), {}
 
     def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
         """Four sub-batches, no overlap."""
@@ -36,7 +32,6 @@ class Tame(ni.Method):
         self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> Step:
         """Measure, then shrink by ten percent or stay."""
-        problem.place(position.scales)
         stats = measure(problem, batch, plan)
         above = stats.norm > self.target
         return Step(

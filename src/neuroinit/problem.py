@@ -343,14 +343,15 @@ class Problem:
         with self.session():
             whole = self._whole_gradient(batch)
             left = self._whole_gradient(cut(batch, 0, first))
-            right = self._whole_gradient(cut(batch, first, size))
+            right = self._whole_gradient(cut(batch, first, size), self.seed + first)
         joined = (first * left + (size - first) * right) / size
         tolerance = 1e-8 if whole.dtype == torch.float64 else 1e-3
         return bool((whole - joined).norm() <= tolerance * whole.norm())
 
-    def _whole_gradient(self, batch: Any) -> Tensor:
+    def _whole_gradient(self, batch: Any, seed: int | None = None) -> Tensor:
+        """With the random numbers of a piece of its own, on which samples may depend."""
         theta = self.theta(self.trainable)
-        found = differentiate([self.loss(batch)], theta)
+        found = differentiate([self.loss(batch, seed)], theta)
         return flatten(
             [torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True)]
         )
