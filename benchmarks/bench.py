@@ -29,7 +29,7 @@ from rich.progress import track
 
 import neuroinit as ni
 from benchmarks import authors
-from benchmarks.cases import AUTHORS, MODELS, TRAINING, WAYS, Case, full, quick
+from benchmarks.cases import AUTHORS, MODELS, RIVALS, TRAINING, WAYS, Case, full, quick
 from benchmarks.figure import draw
 
 FOLDER = Path(__file__).parent
@@ -110,7 +110,7 @@ def _runner(
             after()
 
     def method(steps: int, after: Callable[[], None]) -> None:
-        make, arguments = WAYS[case.way]
+        make, arguments = {**WAYS, **RIVALS}[case.way]
         ni.optimize(
             model, [batch], method=make(case, steps), on_step=lambda record: after(), **arguments
         )

@@ -84,6 +84,15 @@ WAYS: dict[str, tuple[Callable[[Case, int], Any], dict[str, Any]]] = {
     "keep": (nio, {"engine": "keep"}),
     "stream": (nio, {"engine": "stream"}),
 }
+# Methods without sub-batches: a row a model. GradInit's steps are both kinds: gamma decides.
+RIVALS: dict[str, tuple[Callable[[Case, int], Any], dict[str, Any]]] = {
+    "GradInit": (lambda case, steps: ni.GradInit(steps=steps, gamma=1e9), {"engine": "keep"}),
+    "GradInit, above its bound": (
+        lambda case, steps: ni.GradInit(steps=steps, gamma=1e-9),
+        {"engine": "keep"},
+    ),
+    "MetaInit": (lambda case, steps: ni.MetaInit(steps=steps), {"engine": "keep"}),
+}
 AUTHORS, TRAINING = "authors' way", "training step"
 
 SPLITS = [(2, 0.6), (4, 0.2), (8, 0.0), (16, 0.0), (64, 0.0)]
@@ -108,6 +117,7 @@ def full() -> list[Case]:
     cases = [Case(main, TRAINING)]
     cases += [Case(main, w, D, r) for (D, r), w in itertools.product(SPLITS + overlaps, WAYS)]
     cases += [Case(main, AUTHORS, D, r) for D, r in SPLITS if D <= 16]
+    cases += [Case(main, way, 1) for way in RIVALS]
     cases += [Case(main, w, 4, 0.2, B) for B, w in itertools.product((16, 32, 128), WAYS)]
     sizes = ("residual-18, width 8", "residual-18, width 32")
     cases += [Case(m, w, 4, 0.2) for m, w in itertools.product(sizes, WAYS)]
@@ -116,4 +126,5 @@ def full() -> list[Case]:
         cases += [Case(model, TRAINING)]
         cases += [Case(model, w, D, r) for (D, r), w in itertools.product(SPLITS[:2], WAYS)]
         cases += [Case(model, AUTHORS, 2, 0.6)]
+        cases += [Case(model, way, 1) for way in RIVALS]
     return cases
