@@ -16,7 +16,6 @@ import dataclasses
 import json
 import platform
 import resource
-import statistics
 import time
 from collections.abc import Callable
 from datetime import date
@@ -34,7 +33,7 @@ from benchmarks.cases import AUTHORS, MODELS, TRAINING, WAYS, Case, full, quick
 from benchmarks.figure import draw
 
 FOLDER = Path(__file__).parent
-STEPS = 3
+STEPS = 6
 
 
 def measure(job: tuple[Case, int]) -> dict[str, Any]:
@@ -89,12 +88,12 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Of a step."""
-        return statistics.median(self.steps[1:])
+        return min(self.steps[1:])
 
     @property
     def training_seconds(self) -> float:
         """Of a training step."""
-        return statistics.median(self.training[1:])
+        return min(self.training[1:])
 
 
 def _runner(

@@ -139,6 +139,7 @@ def test_init_writes_a_checkpoint_that_loads(tmp_path, capsys):
     model.load_state_dict(load_file(out))
     scales = json.loads(out.with_suffix(".json").read_text())["scales"]
     assert set(scales) <= set(dict(model.named_parameters()))
+    assert "resnet-8-nobn" in out.with_suffix(".html").read_text()
     assert cli.main(["init", *arguments[:-1], str(tmp_path / "no" / "x.safetensors")]) == 1
     assert "there is no folder" in capsys.readouterr().err
 

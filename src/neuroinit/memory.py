@@ -52,9 +52,14 @@ def fitting(
         memory_limit: Most bytes of extra memory; by default a share of what is free.
     """
     sizes = [stop - start for start, stop in plan.pieces]
-    piece = graph_bytes(problem, batch, plan, sizes.index(max(sizes)))
+    start, stop = plan.pieces[sizes.index(max(sizes))]
+    room = _quartered(problem, batch, plan, room)
+    if room.engine == "stream" and room.microbatch:  # the trial is to be no larger than a step
+        stop = min(stop, start + room.microbatch)
+    trial = Plan(((start, stop),), plan.weights[:1, :1], plan.whole)
+    piece = graph_bytes(problem, batch, trial, 0)
     if room.engine != "auto":
-        return _quartered(problem, batch, plan, room)
+        return room
     limit = SHARE * free_memory(problem.device) if memory_limit is None else memory_limit
     vector = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
     graphs = piece if plan.whole else piece * sum(sizes) / max(sizes)

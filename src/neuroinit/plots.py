@@ -172,14 +172,14 @@ def rollouts(result: AutoResult) -> Figure:
         result: What ``auto_`` returned.
     """
     made, (ax,) = _column(1, 2.2)
-    for record in result.candidates:
-        if not record.losses:
-            continue
-        finite = [value for value in record.losses if math.isfinite(value)]
+    trained = [record for record in result.candidates if record.losses]
+    highest = 10 * min(record.losses[0] for record in trained)  # an explosion leaves at the top
+    for record in trained:
+        shown = [min(value, highest) for value in record.losses if math.isfinite(value)]
         wins = record.name == result.winner
-        (line,) = ax.plot(finite, linewidth=1.8 if wins else 0.8, label=record.name)
-        if len(finite) < len(record.losses):  # it diverged there
-            ax.plot(len(finite) - 1, finite[-1] if finite else 1.0, "x", color=line.get_color())
+        (line,) = ax.plot(shown, linewidth=1.8 if wins else 0.8, label=record.name)
+        if len(shown) < len(record.losses):  # it diverged there
+            ax.plot(len(shown), highest, "x", color=line.get_color(), clip_on=False)
     ax.set_yscale("log")
     ax.set_xlabel("training step", fontsize=NORMAL)
     ax.set_ylabel("loss", fontsize=NORMAL)

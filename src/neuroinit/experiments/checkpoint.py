@@ -1,12 +1,9 @@
-"""Files that are whole or not there: JSON, and a run's state in one safetensors file."""
+"""A run's files: JSON, and its whole state in one safetensors file."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.errors import needs_extra
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its place when all went well."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from neuroinit.files import replacing, write_text
 
 
 def write_json(path: Path, values: Any) -> None:
     """Write JSON, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text)
+    write_text(path, json.dumps(values, indent=1) + "\n")
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:

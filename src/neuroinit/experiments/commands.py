@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from neuroinit.compare import compare as compare_
+from neuroinit.errors import needs_extra
 from neuroinit.experiments import checkpoint, grid
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
@@ -70,7 +71,7 @@ def init(
 ) -> None:
     """Optimize the initialization of a model and write it as a checkpoint.
 
-    The scales and the history stand beside it as JSON. Load it with
+    The scales and the history stand beside it as JSON, and a report for a browser. Load it with
     `model.load_state_dict(safetensors.torch.load_file("init.safetensors"))`.
     Example: `neuroinit init --model timm:resnet18 --data folder:imagenet --image-size 224`
 
@@ -89,6 +90,8 @@ def init(
     if not out.parent.is_dir():
         raise ValueError(f"`--out {out}`: there is no folder `{out.parent}`.")
     learned(method)
+    with needs_extra("experiments"):
+        import bokeh  # noqa: F401  (the report's, found missing before the work and not after)
     images = load(data, root, download, image_size=image_size)
     images.steps(batch_size)
     torch.manual_seed(seed)
@@ -96,15 +99,15 @@ def init(
     result = start_(network, method, images.samples(batch_size, seed))
     notes = {"model": model, "classes": images.classes, "method": method, "seed": seed}
     checkpoint.write_tensors(out, network.state_dict(), notes)
+    files = {"checkpoint": str(out)}
     if result is not None:
-        result.save(out.with_suffix(".json"))
-    scales = str(out.with_suffix(".json")) if result else None
+        files |= {"scales": str(out.with_suffix(".json")), "report": str(out.with_suffix(".html"))}
+        result.save(files["scales"])
+        result.report(files["report"], f"{model} from {method}")
     if json:
-        print(json_module.dumps({"checkpoint": str(out), "scales": scales}))
+        print(json_module.dumps(files))
         return
-    if result is not None:
-        print(result)
-    print(f"Checkpoint: {out}" + (f", scales: {scales}" if scales else ""))
+    print("\n".join([*([str(result)] if result else []), *map(": ".join, files.items())]))
 
 
 def compare(

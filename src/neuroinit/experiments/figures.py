@@ -13,13 +13,14 @@ import torch
 
 from neuroinit import plots
 from neuroinit.diagnose import GradientStats, gradient_stats
-from neuroinit.experiments.checkpoint import replacing, write_json
+from neuroinit.experiments.checkpoint import write_json
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import Data, load
 from neuroinit.experiments.grid import Found, Place, spread
 from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import Cell
 from neuroinit.experiments.starts import learned, rule_
+from neuroinit.files import replacing
 from neuroinit.optimize import optimize
 from neuroinit.progress import Progress
 from neuroinit.split import sub_batches

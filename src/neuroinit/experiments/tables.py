@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from neuroinit.experiments.costs import Cost
 from neuroinit.experiments.grid import Found, spread
-from neuroinit.experiments.paper import Cell, printed
+from neuroinit.experiments.paper import AUTHORS, OURS, Cell, printed
 from neuroinit.experiments.train import Outcome
 
 
@@ -135,19 +135,26 @@ def prices(title: str, costs: dict[str, Cost]) -> Table:
     return Table(title, header, rows, note)
 
 
-def splits(title: str, cells: Sequence[Cell], found: Found, costs: dict[str, Cost]) -> Table:
-    """Table 4: accuracy for D and r, time and memory for D."""
+def splits(
+    title: str,
+    cells: Sequence[Cell],
+    found: Found,
+    costs: dict[str, Cost],
+    ours: dict[str, Cost],
+) -> Table:
+    """Table 4: accuracy for D and r, time and memory for D, in the authors' form and in ours."""
     columns = list(dict.fromkeys(cell.column for cell in cells))
     header = ["D", *(f"accuracy, %, {column}" for column in columns if found)]
-    header += ["time of a step, s", "in training steps", "extra memory, MB"]
+    for form in (AUTHORS, OURS):
+        header += [f"{form}: step, s", "in training steps", "extra memory, MB"]
     header += ["paper: accuracy, r = 0, 0.2, 0.4, 0.6", "paper: time, s", "paper: memory, MB"]
     rows = []
     for d in dict.fromkeys(cell.row for cell in cells):
-        ours = [accuracy(found[k]) if (k := ("", d, c)) in found else "" for c in columns]
-        price = costs[d]
-        line = [d, *(ours if found else ())]
-        line += [f"{price.seconds:.2f}", f"{price.seconds / price.training_seconds:.1f}"]
-        line.append(f"{price.megabytes:.0f}")
+        accuracies = [accuracy(found[k]) if (k := ("", d, c)) in found else "" for c in columns]
+        line = [d, *(accuracies if found else ())]
+        for price in (costs[d], ours[d]):
+            line += [f"{price.seconds:.2f}", f"{price.seconds / price.training_seconds:.1f}"]
+            line.append(f"{price.megabytes:.0f}")
         line.append(", ".join(printed("table4", "", d, f"r={r:g}") for r in (0, 0.2, 0.4, 0.6)))
         line += [printed("table4", "", d, "seconds"), printed("table4", "", d, "MB")]
         rows.append(line)
