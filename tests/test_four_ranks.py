@@ -3,6 +3,7 @@
 import pytest
 
 from tests.test_ranks import check
+from tests.utils.failing import fail
 from tests.utils.ranks import run
 from tests.utils.shared import CASES, solve_all
 
@@ -18,3 +19,9 @@ def test_more_ranks_than_sub_batches(tmp_path, world):
 def test_batches_of_their_own_are_joined(tmp_path):
     edges = [0, 1, 9, 10, 22]
     check(run(4, solve_all, tmp_path, list(CASES), ("auto",), edges), CASES, ("auto",))
+
+
+def test_a_killed_rank_stops_the_others_within_seconds(tmp_path):
+    outcomes = run(4, fail, tmp_path, "killed", seconds=90)
+    assert outcomes.pop(1) is None
+    assert [outcome["error"] for outcome in outcomes] == ["LostRankError"] * 3, outcomes
