@@ -1,13 +1,14 @@
 """Every table and figure of the paper at smoke scale, from the command to the files."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from neuroinit import cli
-from neuroinit.experiments import grid
+from neuroinit.experiments import figures, grid
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, PRINTED, SCALES, printed
@@ -96,6 +97,19 @@ def test_an_interrupted_grid_goes_on(tmp_path, monkeypatch):
     found = grid.run_all(cells, [0], Place(tmp_path))
     assert len(found) == 2
     assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_an_interrupted_figure_goes_on(tmp_path, monkeypatch):
+    size = SCALES["smoke"]
+    config = replace(size.cifar, model="resnet-8-nobn", method="nio:steps=1")
+    whole = figures.figure3(config, 3, 4, Place(tmp_path / "whole"))
+    first = figures.figure3(config, 2, 4, Place(tmp_path / "cut"))
+    (lines,) = (tmp_path / "cut").rglob("after.jsonl")
+    with lines.open("a") as file:
+        file.write('{"norm_ratio": 1.')  # a line that a kill cut short
+    monkeypatch.setattr(figures, "optimize", None)  # the scales are read, not found again
+    assert figures.figure3(config, 3, 4, Place(tmp_path / "cut")) == whole
+    assert first["after"]["cosine"] == whole["after"]["cosine"][:2]
 
 
 @pytest.mark.parametrize(

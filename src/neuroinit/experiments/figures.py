@@ -13,7 +13,6 @@ import torch
 
 from neuroinit import plots
 from neuroinit.diagnose import GradientStats, gradient_stats
-from neuroinit.experiments.checkpoint import write_json
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import Data, load
 from neuroinit.experiments.grid import Found, Place, spread
@@ -23,6 +22,7 @@ from neuroinit.experiments.starts import learned, rule_
 from neuroinit.files import replacing
 from neuroinit.optimize import optimize
 from neuroinit.progress import Progress
+from neuroinit.result import load_result
 from neuroinit.split import sub_batches
 
 BATCHES_SEED = 10_000  # of the batches that are measured: no method has seen them in this order
@@ -66,44 +66,58 @@ def figure3(config: Config, batches: int, samples: int, place: Place) -> dict[st
         samples: Images of a batch.
         place: Where the records are kept.
     """
-    key = replace(config, epochs=batches, train_images=None).key
-    path = place.out / "figure3" / f"{config.model}-{key}-{samples}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        place.say(f"figure 3: {config.model}")
-        data = load(config.data, place.root, place.download, None, 8, config.image_size)
-        write_json(path, _records(config, data, batches, samples))
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    key = replace(config, epochs=samples, train_images=None, test_images=None).key
+    folder = place.out / "figure3" / f"{config.model}-{key}"
+    folder.mkdir(parents=True, exist_ok=True)
+    data = load(config.data, place.root, place.download, None, 8, config.image_size)
+    measured = list(islice(data.samples(samples, BATCHES_SEED), batches))
+    place.say(f"figure 3: {config.model}, before")
+    model = _started(config, data)
+    before = _stats(model, measured, folder / "before.jsonl")
+    scales = folder / "scales.json"
+    if not scales.exists():
+        place.say(f"figure 3: {config.model}, {config.method}")
+        size = config.init_batch_size or config.batch_size
+        method = learned(config.method)
+        optimize(model, data.samples(size, config.seed), method=method).save(scales)
+    load_result(scales).apply_(model)
+    place.say(f"figure 3: {config.model}, after")
+    return {"before": before, "after": _stats(model, measured, folder / "after.jsonl")}
 
 
-def _records(config: Config, data: Data, batches: int, samples: int) -> dict[str, Any]:
-    method = learned(config.method)
-    if method is None:
-        raise ValueError(f"`{config.method}` changes nothing that Figure 3 could show.")
+def _started(config: Config, data: Data) -> torch.nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         model = build(config.model, data.classes)
         rule_(model, config.method)
-    measured = list(islice(data.samples(samples, BATCHES_SEED), batches))
-    before = _stats(model, measured)
-    size = config.init_batch_size or config.batch_size
-    optimize(model, data.samples(size, config.seed), method=method).apply_(model)
-    return {"before": before, "after": _stats(model, measured)}
+        return model
 
 
-def _stats(model: torch.nn.Module, batches: Sequence[Any]) -> dict[str, Any]:
-    """Per layer on the first batch, and for all parameters on each."""
-    found: list[GradientStats] = []
-    with Progress("sample-wise gradients", len(batches)) as bar:
-        for batch in batches:
-            found.append(gradient_stats(model, batch, sub_batches="samples", batch_stats="batch"))
+def _stats(model: torch.nn.Module, batches: Sequence[Any], path: Path) -> dict[str, Any]:
+    """Per layer on the first batch, and for all parameters on each; one line a batch in a file."""
+    whole, _, torn = (path.read_text() if path.exists() else "").rpartition("\n")
+    found = [json.loads(line) for line in whole.splitlines()]
+    with path.open("a") as file, Progress("sample-wise gradients", len(batches)) as bar:
+        file.truncate(file.tell() - len(torn))
+        for batch in batches[len(found) :]:
+            stats = gradient_stats(model, batch, sub_batches="samples", batch_stats="batch")
+            found.append(_record(stats, layers=not found))
+            file.write(json.dumps(found[-1]) + "\n")
+            file.flush()
             bar.show(len(found))
-    layers = [dict(layer) for layer in found[0].layers if not layer.name.endswith("bias")]
     return {
-        "layers": layers,
-        "norm_ratio": [stats.norm_ratio for stats in found],
-        "cosine": [stats.cosine for stats in found],
+        "layers": found[0]["layers"],
+        "norm_ratio": [record["norm_ratio"] for record in found[: len(batches)]],
+        "cosine": [record["cosine"] for record in found[: len(batches)]],
+    }
+
+
+def _record(stats: GradientStats, layers: bool) -> dict[str, Any]:
+    weights = [layer for layer in stats.layers if layers and not layer.name.endswith("bias")]
+    return {
+        "norm_ratio": stats.norm_ratio,
+        "cosine": stats.cosine,
+        "layers": [{key: layer[key] for key in layer.keys()} for layer in weights],  # noqa: SIM118
     }
 
 
