@@ -33,6 +33,7 @@ ORDER = [
     {"methods"},
     {"report"},
     {"result"},
+    {"run"},
     {"optimize"},
     {"inplace", "comparison"},
     {"compare", "rollouts"},

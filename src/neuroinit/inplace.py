@@ -18,9 +18,10 @@ from neuroinit.methods.gradinit import GradInit
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.metainit import MetaInit
 from neuroinit.methods.nio import NIO
-from neuroinit.optimize import OnStep, optimize
+from neuroinit.optimize import optimize
 from neuroinit.problem import ComputeLoss, LossFunction
 from neuroinit.result import Result
+from neuroinit.run import OnStep
 
 _OPTIONS = (
     "compute_loss",
