@@ -189,6 +189,10 @@ def test_nothing_changes_when_the_loss_raises(error, when):
         ({"candidates": {"x": "nio"}}, "`candidates`"),
         ({"candidates": {"x": ()}}, "`candidates`"),
         ({"optimizer": lambda p: None}, "`optimizer`"),
+        ({"optimizer": "sgd"}, "`optimizer`"),
+        ({"batches": None}, "`batches`"),
+        ({"candidates": [ni.Kaiming()]}, "`candidates`"),
+        ({"candidates": {"x": None}}, "`candidates`"),
         (
             {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)},
             "holds no parameter",
@@ -226,3 +230,36 @@ def test_the_figure_has_a_line_for_each(tmp_path):
     labels = {line.get_label() for line in ax.lines}
     assert {START, *FEW} <= labels
     drawn.savefig(tmp_path / "rollouts.png")
+
+
+def test_default_candidates_that_do_not_fit_stay_out():
+    """Batches of four cannot be cut into NIO's eight; the others compete."""
+    result = ni.auto_(network(gain=30.0), learnable(size=4), optimizer=sgd, budget=40)
+    by_name = {c.name: c for c in result.candidates}
+    assert "sub_batches" in by_name["NIO"].failed
+    assert by_name["Kaiming"].scores
+
+
+def test_optimizers_with_closures_and_attributes():
+    model = network()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    result = ni.auto_(model, learnable(), optimizer=optimizer, budget=12, candidates=FEW)
+    assert result.steps > 0
+
+
+def test_a_scheduler_that_lowered_the_rate_is_told():
+    model = network()
+    optimizer = sgd(model.parameters())
+    ni.Warmup(warmup_steps=100).schedule(optimizer)
+    with pytest.warns(UserWarning, match="scheduler"):
+        ni.auto_(model, learnable(), optimizer=optimizer, budget=12, candidates=FEW)
+
+
+def test_a_shuffled_loader_leaves_the_random_state():
+    inputs, targets = learnable(1, 128)[0]
+    data = torch.utils.data.TensorDataset(inputs, targets)
+    loader = torch.utils.data.DataLoader(data, batch_size=20, shuffle=True)
+    model = network()
+    state = torch.get_rng_state()
+    ni.auto_(model, loader, optimizer=sgd, budget=12, candidates=FEW)
+    assert torch.equal(torch.get_rng_state(), state)

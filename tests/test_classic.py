@@ -8,7 +8,14 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.draws import Draw
-from neuroinit.methods.classic import activation_gain, fans, is_norm, is_weight, layer_gains
+from neuroinit.methods.classic import (
+    activation_gain,
+    fans,
+    is_norm,
+    is_weight,
+    layer_gains,
+    matrices_in,
+)
 from neuroinit.problem import places, unwrap
 from tests.utils.architectures import ZOO
 from tests.utils.snapshots import assert_unchanged, snapshot
@@ -64,17 +71,50 @@ def test_orthogonal_rows_or_columns(rows, columns):
 
 
 @pytest.mark.parametrize(
-    ("module", "blocks", "expected"),
+    ("module", "expected"),
     [
-        (nn.Linear(5, 7), 1, (5, 7)),
-        (nn.Conv2d(6, 8, 3), 1, (54, 72)),
-        (nn.Conv2d(6, 8, 3, groups=2), 1, (27, 36)),
-        (nn.ConvTranspose2d(6, 8, 3, groups=2), 1, (27, 36)),
-        (nn.Bilinear(3, 4, 5), 1, (12, 5)),
+        (nn.Linear(5, 7), (5, 7)),
+        (nn.Conv2d(6, 8, 3), (54, 72)),
+        (nn.Conv2d(6, 8, 3, groups=2), (27, 36)),
+        (nn.ConvTranspose2d(6, 8, 3, groups=2), (27, 36)),
+        (nn.Bilinear(3, 4, 5), (12, 5)),
     ],
 )
-def test_fans(module, blocks, expected):
-    assert fans(module, module.weight, blocks) == expected
+def test_fans(module, expected):
+    assert fans(module, module.weight, matrices_in(module, "weight")) == expected
+
+
+def test_groups_are_orthogonal_by_themselves():
+    model = nn.Conv2d(12, 12, 3, groups=12)
+    ni.orthogonal_(model, nonlinearity="linear")
+    torch.testing.assert_close(model.weight.flatten(1).norm(dim=1), torch.ones(12))
+
+
+def test_memory_that_holds_anything_is_filled():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    with torch.no_grad():
+        model[0].weight.fill_(math.nan)
+    ni.kaiming_(model)
+    assert torch.isfinite(model[0].weight).all()
+
+
+def test_biases_alone():
+    model = nn.Linear(3, 3)
+    weight = model.weight.detach().clone()
+    ni.kaiming_(model, include=("*bias",))
+    assert torch.equal(model.weight, weight)
+    assert not model.bias.any()
+
+
+def test_gains_of_the_form_one_plus_weight_stay():
+    class OddRMSNorm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(3))
+
+    model = nn.Sequential(nn.Linear(3, 3), OddRMSNorm())
+    ni.kaiming_(model)
+    assert not model[1].weight.any()
 
 
 def test_gates_and_projections_are_matrices_of_their_own():
@@ -309,6 +349,13 @@ def test_fixup():
         assert block.scale.item() == 1
     x = torch.randn(4, 40)
     torch.testing.assert_close(model.blocks(x), x)
+
+
+def test_fixup_leaves_slopes_alone():
+    model = Network(blocks=2)
+    model.slope = nn.PReLU()
+    ni.fixup_(model)
+    assert model.slope.weight.item() == 0.25
 
 
 def test_fixup_says_so_on_other_models():

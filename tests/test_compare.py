@@ -130,6 +130,10 @@ def test_without_pandas_and_rich(digits_like, monkeypatch, capsys):
         ({"model_factory": network()}, "fresh model on every call"),
         ({"batches": iter([])}, "gone through for every method"),
         ({"methods": []}, "`methods` is empty"),
+        ({"methods": ni.Kaiming()}, "`methods` should be a list"),
+        ({"batches": []}, "yields nothing"),
+        ({"seeds": 3}, "`seeds`"),
+        ({"seeds": []}, "`seeds`"),
         ({"methods": ["nio"]}, "`methods` should hold initializations"),
         ({"train": 3}, "`train` should be callable"),
     ],
@@ -187,3 +191,41 @@ def test_nothing_changes_when_the_loss_raises(in_place, error, digits_like):
     with pytest.raises(error):
         in_place(model, digits_like, loss_fn, steps=6)
     assert_unchanged(before, model)
+
+
+def test_an_optional_argument_of_train_is_its_own(digits_like):
+    seen = []
+
+    def train(model, epochs=5):
+        seen.append(epochs)
+        return 0.0
+
+    ni.compare(network, digits_like, [None], [0], train=train, show=False)
+    assert seen == [5]
+
+
+def test_a_shuffled_loader_leaves_the_random_state(digits_like):
+    data = torch.utils.data.TensorDataset(*digits_like[0])
+    loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+    state = torch.get_rng_state()
+    ni.compare(network, loader, [None, ni.Kaiming()], [0], show=False)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_models_that_cannot_be_copied(digits_like):
+    def normed():
+        with pytest.warns(FutureWarning):
+            return nn.utils.weight_norm(nn.Linear(4, 3))
+
+    model = normed()
+    model(torch.randn(2, 4))
+    assert len(ni.compare(normed, digits_like, [None, ni.NIO(steps=1)], [0], show=False)) == 2
+
+
+def test_shapes_of_one_and_small_integers():
+    inputs, _ = next(iter(ni.random_batches((1,), classes=3)))
+    assert torch.isfinite(inputs).all()
+    inputs, _ = next(iter(ni.random_batches(torch.tensor([[3, 1]], dtype=torch.uint8), 3)))
+    assert inputs.dtype == torch.uint8
+    with pytest.raises(TypeError, match="`example`"):
+        ni.random_batches(16, 3)

@@ -221,6 +221,43 @@ def test_lsuv_needs_inputs_alone(batch):
     assert (result.before is None) == (batch != "dict")
 
 
+def test_lsuv_takes_what_loaders_give():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.randn(64, 4)), batch_size=64
+    )
+    assert ni.lsuv_(model, loader).scales["0.weight"] != 1
+    with pytest.raises(TypeError, match="compute_loss"):
+        ni.lsuv_(model, [{"x": torch.randn(8, 4)}])
+
+
+class Conv1D(nn.Module):
+    """As in transformers: a linear layer with its weight the other way round."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.zeros(6))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class Keywords(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Conv1D(), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.second(input=self.first(x=x))
+
+
+def test_lsuv_on_layers_called_by_keyword_and_on_conv1d():
+    model, inputs = Keywords(), torch.randn(256, 4)
+    ni.lsuv_(model, [inputs])
+    assert abs(model.first(inputs).var() - 1) < 0.15
+    assert abs(model(inputs).var() - 1) < 0.15
+
+
 def test_lsuv_names_a_layer_that_is_not_finite():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     with pytest.raises(ni.NonFiniteError, match=r"`0\.weight`"):

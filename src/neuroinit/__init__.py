@@ -25,10 +25,12 @@ from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.metainit import MetaInit
 from neuroinit.methods.nio import NIO
 from neuroinit.methods.presets import PRESETS
+from neuroinit.methods.rules import BoundedAscent, HeldNorm
 from neuroinit.methods.warmup import Warmup
 from neuroinit.optimize import optimize
 from neuroinit.random_data import random_batches
 from neuroinit.result import Result, StepRecord, load_result
+from neuroinit.scales import OneScale, Plain, TwoMomentAdam
 from neuroinit.score import score
 from neuroinit.version import __version__
 
@@ -42,6 +44,7 @@ __all__ = [
     "NIO",
     "PRESETS",
     "AutoResult",
+    "BoundedAscent",
     "CandidateRecord",
     "Comparison",
     "ComparisonRecord",
@@ -49,6 +52,7 @@ __all__ = [
     "GradInit",
     "GradientError",
     "GradientStats",
+    "HeldNorm",
     "Initialization",
     "Kaiming",
     "LayerStats",
@@ -57,10 +61,13 @@ __all__ = [
     "Method",
     "Moments",
     "NonFiniteError",
+    "OneScale",
     "Orthogonal",
+    "Plain",
     "Result",
     "StepRecord",
     "TruncNormal",
+    "TwoMomentAdam",
     "Warmup",
     "Xavier",
     "ZeroGradientError",

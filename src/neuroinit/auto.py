@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from neuroinit.borrow import isolated, widen
 from neuroinit.checks import check_count
 from neuroinit.diagnose import Record
-from neuroinit.errors import GradientError
+from neuroinit.errors import GradientError, out_of_memory
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
 from neuroinit.methods.gradinit import GradInit
@@ -27,7 +27,8 @@ from neuroinit.optimize import optimize
 from neuroinit.problem import ComputeLoss, LossFunction, Problem, unwrap
 from neuroinit.progress import Progress
 from neuroinit.result import Result
-from neuroinit.rollouts import OptimizerLike, Rollout
+from neuroinit.rollouts import OptimizerLike, Rollout, check_optimizer
+from neuroinit.split import batch_size
 
 START = "the start itself"
 JUDGES = 4  # batches on which every rollout is judged
@@ -123,10 +124,12 @@ def auto_(
 
     Args:
         model: Any module.
-        batches: Batches as for :func:`optimize`; the first ones judge, the others train.
+        batches: Batches as for :func:`optimize`. The first four judge and the others train; of
+            fewer than eight, all do both.
         loss_fn: ``loss_fn(output, target)``.
         optimizer: The optimizer that you will train with, made for this model, or a function of
-            parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched.
+            parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched. Call
+            this before a scheduler changes its learning rate.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
         budget: Training steps of all rollouts together. Making the candidates comes on top, and is
             part of the ``cost`` that the result states.
@@ -145,13 +148,14 @@ def auto_(
         >>> result.steps <= 40
         True
     """
+    _check(batches, candidates, optimizer)
     named = dict(default_candidates() if candidates is None else candidates)
-    _check(named, budget)
-    kept = list(islice(batches, KEPT))
+    check_count("budget", budget, (len(named) + 1) * _rounds(len(named) + 1))
     with isolated():
+        kept = _full(list(islice(batches, KEPT)))
         contest = _Contest(model, kept, loss_fn, compute_loss, optimizer)
         with Progress("auto", len(named) + budget, progress) as bar:
-            contest.enter(named, bar)
+            contest.enter(named, bar, forgiving=candidates is None)
             contest.play(budget, bar)
         found = contest.found()
     found.apply_(model)
@@ -184,15 +188,24 @@ class _Contest:
         self.seconds: dict[str, float] = {START: 0.0}
         self.failed: dict[str, str] = {}
 
-    def enter(self, named: Mapping[str, Candidate], bar: Progress) -> None:
-        """Make every candidate's start; one whose gradients cannot be used does not compete."""
+    def enter(self, named: Mapping[str, Candidate], bar: Progress, forgiving: bool) -> None:
+        """Make every candidate's start; one whose gradients cannot be used does not compete.
+
+        Args:
+            named: The candidates.
+            bar: Tells who is being made.
+            forgiving: Nor does one that this model or data is not fit for.
+        """
+        refused = (GradientError, ValueError, RuntimeError) if forgiving else GradientError
         for k, (name, candidate) in enumerate(named.items()):
             bar.show(k, f"making {name}")
             methods = [candidate] if isinstance(candidate, Initialization) else list(candidate)
             begun = time.perf_counter()
             try:
                 results, values = self._made(methods)
-            except GradientError as error:
+            except refused as error:
+                if out_of_memory(error):
+                    raise
                 self.failed[name] = str(error)
             else:
                 self.rollouts[name] = Rollout(self.problem, values, self.optimizer)
@@ -220,7 +233,7 @@ class _Contest:
     def play(self, budget: int, bar: Progress) -> None:
         """Successive halving; the start is in every round."""
         alive = list(self.rollouts)
-        rounds = max(1, math.ceil(math.log2(len(alive))))
+        rounds = _rounds(len(alive))
         for left in range(rounds, 0, -1):
             steps = (budget - self.done) // (left * len(alive))
             for name in alive:
@@ -291,12 +304,34 @@ def _standing(record: CandidateRecord) -> tuple[int, float]:
     return -len(record.scores), record.scores[-1] if record.scores else math.inf
 
 
-def _check(named: Mapping[str, Candidate], budget: int) -> None:
-    for name, candidate in named.items():
-        methods = [candidate] if isinstance(candidate, Initialization) else list(candidate)
+def _rounds(count: int) -> int:
+    return max(1, math.ceil(math.log2(count)))
+
+
+def _full(batches: list[Any]) -> list[Any]:
+    """Without the short batch that loaders end with."""
+    full = [b for b in batches if batch_size(b) >= batch_size(batches[0])]
+    return full or batches
+
+
+def _check(batches: Any, candidates: Any, optimizer: Any) -> None:
+    if isinstance(batches, (Tensor, Mapping)) or not isinstance(batches, Iterable):
+        raise TypeError(
+            "Parameter `batches` should be an iterable of batches. "
+            f"Found a `{type(batches).__name__}`."
+        )
+    check_optimizer(optimizer)
+    if candidates is None:
+        return
+    if not isinstance(candidates, Mapping):
+        raise TypeError(
+            "Parameter `candidates` should map names to methods, such as `{'NIO': NIO()}`. "
+            f"Found `candidates = {candidates!r}`."
+        )
+    for name, candidate in candidates.items():
+        methods = list(candidate) if isinstance(candidate, (list, tuple)) else [candidate]
         if not methods or not all(isinstance(m, Initialization) for m in methods):
             raise TypeError(
                 "Parameter `candidates` should map names to methods such as `NIO()`, or to "
                 f"several. Found `{name}: {candidate!r}`."
             )
-    check_count("budget", budget, 2 * (len(named) + 1))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.borrow import isolated
+from neuroinit.borrow import isolated, seed_all
 from neuroinit.checks import check_callable
 from neuroinit.comparison import AS_IS, Comparison, ComparisonRecord
 from neuroinit.diagnose import GradientStats, measure
@@ -51,8 +49,8 @@ def compare(
         seeds: One model a seed and method.
         loss_fn: ``loss_fn(output, target)``.
         train: ``train(model) -> score``, called with every initialized model, torch seeded before.
-            With :class:`~neuroinit.Warmup` among the methods, ``train(model, warmup)``: it gets
-            the ``Warmup``, or ``None`` for the other methods.
+            With :class:`~neuroinit.Warmup` among the methods, and only then,
+            ``train(model, warmup)``: it gets the ``Warmup``, or ``None`` for the other methods.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
         engine: As for :func:`optimize`.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
@@ -72,20 +70,17 @@ def compare(
     """
     named = _named(methods)
     _check(model_factory, batches, named, train)
-    seeds = list(seeds)
-    pool = list(batches) if isinstance(batches, (list, tuple)) else batches
-    held = next(iter(pool))
-    rest = pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool
+    seeds = _checked_seeds(seeds)
+    warmed = any(isinstance(method, Warmup) for method in named.values())
     records: list[ComparisonRecord] = []
     with isolated(), Progress("compare", len(named) * len(seeds), progress) as bar:
+        held, rest = _held_out(batches)
         for seed in seeds:
-            torch.manual_seed(seed)
-            first = model_factory()
-            unit = _training_step(first, held, loss_fn, compute_loss)
             for name, method in named.items():
                 bar.show(len(records), f"seed {seed}, {name}")
-                one = _One(first, held, loss_fn, compute_loss, engine, seed)
-                records.append(one.record(name, method, rest, unit, train))
+                seed_all(seed)
+                one = _One(model_factory(), held, loss_fn, compute_loss, engine, seed)
+                records.append(one.record(name, method, rest, train, warmed))
     found = Comparison(records)
     if show:
         found.print()
@@ -97,14 +92,14 @@ class _One:
 
     def __init__(
         self,
-        first: nn.Module,
+        model: nn.Module,
         held: Any,
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         engine: str,
         seed: int,
     ) -> None:
-        self.model, self.held, self.seed = copy.deepcopy(first), held, seed
+        self.model, self.held, self.seed = model, held, seed
         self.loss_fn, self.compute_loss, self.engine = loss_fn, compute_loss, engine
 
     def record(
@@ -112,19 +107,19 @@ class _One:
         name: str,
         method: Initialization | None,
         batches: Any,
-        unit: float,
         train: Train | None,
+        warmed: bool,
     ) -> ComparisonRecord:
         """Initialize, measure, train."""
-        before, failed = self._stats(), ""
-        torch.manual_seed(self.seed)
+        before, failed, unit = self._stats(), "", self._training_step()
+        seed_all(self.seed)
         seconds = math.nan
         try:
             seconds = 0.0 if method is None else self._initialize(method, batches)
         except GradientError as error:
             failed = str(error)
         after = None if failed else self._stats()
-        score = math.nan if failed or train is None else self._train(method, train)
+        score = math.nan if failed or train is None else self._train(method, train, warmed)
         old, new = _numbers(before), _numbers(after)
         return ComparisonRecord(
             method=name,
@@ -164,10 +159,23 @@ class _One:
         except GradientError:
             return None
 
-    def _train(self, method: Initialization | None, train: Train) -> float:
-        torch.manual_seed(self.seed)
-        warmup = method if isinstance(method, Warmup) else None
-        return float(train(self.model, warmup) if _takes_warmup(train) else train(self.model))
+    def _train(self, method: Initialization | None, train: Train, warmed: bool) -> float:
+        seed_all(self.seed)
+        if warmed:
+            return float(train(self.model, method if isinstance(method, Warmup) else None))
+        return float(train(self.model))
+
+    def _training_step(self) -> float:
+        """Seconds of a forward and backward pass of the batch; the fastest of a few."""
+        problem = Problem(self.model, self.loss_fn, self.compute_loss)
+        prepared, times = problem.prepare(self.held), []
+        for _ in range(_TIMED):
+            problem.place(problem.unit_scales)
+            with problem.session():
+                begun = time.perf_counter()
+                problem.loss(prepared).backward()  # type: ignore[no-untyped-call]
+                times.append(time.perf_counter() - begun)
+        return min(times)
 
 
 def _named(
@@ -175,6 +183,11 @@ def _named(
 ) -> dict[str, Initialization | None]:
     if isinstance(methods, Mapping):
         return dict(methods)
+    if not isinstance(methods, (list, tuple)):
+        raise TypeError(
+            "Parameter `methods` should be a list or a dict of methods, such as "
+            f"`[None, NIO()]`. Found `methods = {methods!r}`."
+        )
     named: dict[str, Initialization | None] = {}
     for method in methods:
         name = AS_IS if method is None else type(method).__name__
@@ -207,14 +220,14 @@ def _check(
             )
     if train is not None:
         check_callable("train", train)
-        if any(isinstance(m, Warmup) for m in named.values()) and not _takes_warmup(train):
+        if any(isinstance(m, Warmup) for m in named.values()) and not _takes_two(train):
             raise TypeError(
                 "With `Warmup` among the methods, `train` should take two arguments, "
                 "`train(model, warmup)`: `warmup` is the `Warmup`, or `None`."
             )
 
 
-def _takes_warmup(train: Train) -> bool:
+def _takes_two(train: Train) -> bool:
     try:
         inspect.signature(train).bind(None, None)
     except TypeError:
@@ -222,20 +235,22 @@ def _takes_warmup(train: Train) -> bool:
     return True
 
 
-def _training_step(
-    model: nn.Module, batch: Any, loss_fn: LossFunction | None, compute_loss: ComputeLoss | None
-) -> float:
-    """Seconds of a forward and backward pass of the batch, on a copy; the fastest of a few."""
-    copied = copy.deepcopy(model)
-    problem = Problem(copied, loss_fn, compute_loss)
-    prepared, times = problem.prepare(batch), []
-    for _ in range(_TIMED):
-        problem.place(problem.unit_scales)
-        with problem.session():
-            begun = time.perf_counter()
-            problem.loss(prepared).backward()  # type: ignore[no-untyped-call]
-            times.append(time.perf_counter() - begun)
-    return min(times)
+def _checked_seeds(seeds: Any) -> list[int]:
+    found = list(seeds) if isinstance(seeds, Iterable) else []
+    if not found or not all(isinstance(seed, int) for seed in found):
+        raise TypeError(
+            f"Parameter `seeds` should be a list of ints such as `[0, 1, 2]`. Found `{seeds!r}`."
+        )
+    return found
+
+
+def _held_out(batches: Any) -> tuple[Any, Any]:
+    """The first batch, for measures, and what the methods get: of a list, the others."""
+    pool = list(batches) if isinstance(batches, (list, tuple)) else batches
+    held = next(iter(pool), None)
+    if held is None:
+        raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
+    return held, pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool
 
 
 def _numbers(stats: GradientStats | None) -> dict[str, float]:

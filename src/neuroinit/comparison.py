@@ -19,7 +19,7 @@ WIDTH = 120  # of the table where it is not printed to a terminal
 class ComparisonRecord(Record):
     """One method on one seed; ``nan`` for what could not be had, ``failed`` says why.
 
-    ``cost`` is the time of the initialization in training steps (forward and backward of a batch),
+    ``cost`` is the time of the method's steps in training steps (forward and backward of a batch),
     and ``score`` what ``train`` returned.
     """
 
@@ -128,7 +128,9 @@ class Comparison(Sequence[ComparisonRecord]):
         first = [r for r in self.records if r.method == self.methods[0]]
         name = f"{column}_before"
         known = name in first[0].keys()  # noqa: SIM118
-        return _cell(*_mean_and_deviation([r[name] for r in first])) if known else "-"
+        if not known:
+            return "-"
+        return _cell(*_mean_and_deviation([r[name] for r in first if math.isfinite(r[name])]))
 
     def _known(self, column: str) -> bool:
         return any(math.isfinite(record[column]) for record in self.records)

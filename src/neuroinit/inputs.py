@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -68,10 +69,16 @@ def check_parameters(model: nn.Module) -> None:
     for kind, bad in (
         ("complex", [n for n, p in named.items() if p.is_complex()]),
         ("on the meta device", [n for n, p in named.items() if p.is_meta]),
-        ("not finite", [n for n, p in named.items() if not p.is_meta and not _finite(p)]),
     ):
         if bad:
             raise ValueError(f"These parameters are {kind}: {listed(bad)}. Initialize them first.")
+
+
+def check_finite(parameters: Mapping[str, Tensor]) -> None:
+    """Values that no computation can begin with."""
+    bad = [n for n, p in parameters.items() if not _finite(p)]
+    if bad:
+        raise ValueError(f"These parameters are not finite: {listed(bad)}. Initialize them first.")
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -17,7 +17,13 @@ from neuroinit.borrow import Buffers, Replaced, borrowed, differentiate, seed_al
 from neuroinit.distributed import ALONE, Ranks, is_sharded
 from neuroinit.draws import Draw, new_seed
 from neuroinit.errors import listed, out_of_memory
-from neuroinit.inputs import check_callables, check_pair, check_parameters, mean_loss
+from neuroinit.inputs import (
+    check_callables,
+    check_finite,
+    check_pair,
+    check_parameters,
+    mean_loss,
+)
 from neuroinit.products import Marks
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
 from neuroinit.vectors import HALF, dot, flatten, gram_matrix, narrow, unflatten, wide
@@ -132,6 +138,7 @@ class Problem:
             )
         self.original = {n: widen(p.detach()) for n, p in self.parameters.items()}
         self.drawn = selection.draws(self.model) if selection.draws else {}
+        check_finite({n: p for n, p in self.parameters.items() if n not in self.drawn})
         fresh = {n: draw.like(self.original[n]) for n, draw in self.drawn.items()}
         self.start = {**self.original, **fresh}
         self.device = self.start[self.trainable[0]].device
@@ -163,7 +170,7 @@ class Problem:
             if any(fnmatch.fnmatchcase(n, p) for p in selection.include)
             and not any(fnmatch.fnmatchcase(n, p) for p in selection.exclude)
         ]
-        if not chosen:
+        if not chosen and not self.drawn:
             raise ValueError(
                 f"Nothing to scale: of {len(self.trainable)} trainable parameters "
                 f"{len(self.zeros)} are all zero and the rest is ruled out by "
@@ -265,10 +272,16 @@ class Problem:
         """A forward pass for its own sake; without a loss a batch may be inputs alone."""
         if self.has_loss:
             self._evaluate(batch, self.seed)
-        elif isinstance(batch, (tuple, list)) and len(batch) == 2:
-            self._forward(batch, self.seed)
-        else:
+        elif isinstance(batch, Tensor):
             self._forward((batch, None), self.seed)
+        elif isinstance(batch, (tuple, list)) and len(batch) in (1, 2):
+            self._forward((batch[0], None), self.seed)
+        else:
+            raise TypeError(
+                f"A batch of type `{type(batch).__name__}` is neither inputs nor `(inputs, "
+                "targets)`. Say how the model is called, for example "
+                "`compute_loss=lambda model, batch: model(**batch).loss`."
+            )
 
     def _evaluate(self, batch: Any, seed: int) -> Tensor:
         if self.compute_loss is None:
@@ -382,8 +395,10 @@ class Problem:
     def _mark(self, marked: bool) -> None:
         """A factor of one for every weight that is scaled, to be differentiated by."""
         names = [n for n in self.scaled if self.factors.get(n, 1.0) != 0] if marked else []
-        one = torch.ones((), dtype=wide(self.start[self.scaled[0]]), device=self.device)
-        self.marks = {n: one.clone().requires_grad_() for n in names}
+        self.marks = {
+            n: torch.ones((), dtype=wide(self.start[n]), device=self.device, requires_grad=True)
+            for n in names
+        }
         self._marks = Marks({id(self._theta[n]): mark for n, mark in self.marks.items()})
 
     def gradient(

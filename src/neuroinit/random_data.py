@@ -18,22 +18,25 @@ class RandomBatches:
     example: Tensor
     classes: int
     seed: int
+    moments: tuple[float, float] | None = None  # mean and standard deviation; the example's
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         generator = torch.Generator().manual_seed(self.seed)
         shape, rows = self.example.shape, (len(self.example),)
+        mean, std = self.moments or self._moments()
         while True:
             if self.example.is_floating_point():
                 drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
-                inputs = (drawn * self._std + self.example.double().mean()).to(self.example)
+                inputs = (mean + std * drawn).to(self.example)
             else:
                 highest = int(self.example.max()) + 1
-                inputs = torch.randint(highest, shape, generator=generator, device="cpu")
+                drawn = torch.randint(highest, shape, generator=generator, device="cpu")
+                inputs = drawn.to(self.example)
             yield inputs, torch.randint(self.classes, rows, generator=generator, device="cpu")
 
-    @property
-    def _std(self) -> float:
-        return float(self.example.double().std(correction=0))
+    def _moments(self) -> tuple[float, float]:
+        wide = self.example.double()
+        return float(wide.mean()), float(wide.std(correction=0))
 
 
 def random_batches(example: Tensor | Sequence[int], classes: int, seed: int = 0) -> RandomBatches:
@@ -53,10 +56,12 @@ def random_batches(example: Tensor | Sequence[int], classes: int, seed: int = 0)
     """
     check_count("classes", classes, 1)
     if not isinstance(example, Tensor):
-        example = torch.randn(
-            tuple(example), generator=torch.Generator().manual_seed(seed), device="cpu"
-        )
-        example = (example - example.mean()) / example.std(correction=0)
+        if not isinstance(example, Sequence) or not all(isinstance(n, int) for n in example):
+            raise TypeError(
+                "Parameter `example` should be a batch of inputs or a shape such as "
+                f"`(64, 3, 32, 32)`. Found `example = {example!r}`."
+            )
+        return RandomBatches(torch.zeros(tuple(example), device="cpu"), classes, seed, (0.0, 1.0))
     if example.dim() == 0 or example.numel() == 0:
         raise ValueError(
             f"Parameter `example` should be a batch of inputs. Found shape {tuple(example.shape)}."

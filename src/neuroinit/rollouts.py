@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from neuroinit.checks import check_callable
 from neuroinit.problem import Problem
 
 OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
@@ -42,11 +44,38 @@ def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor
             "Parameter `optimizer` holds no parameter of the model. Make it with "
             "`model.parameters()`, or pass a function such as `lambda p: SGD(p, lr=0.1)`."
         )
-    state, optimizer.state = optimizer.state, type(optimizer.state)(optimizer.state.default_factory)
+    state, empty = optimizer.state, copy.copy(optimizer.state)
+    empty.clear()
+    optimizer.state = empty
     try:  # a start has no momentum yet
-        return copy.deepcopy(optimizer, dict(twins))
+        return _copied(optimizer, dict(twins))
     finally:
         optimizer.state = state
+
+
+def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
+    """torch copies settings and state only; optimizers have attributes of their own besides."""
+    twin = copy.deepcopy(optimizer, memo)
+    for key, value in vars(optimizer).items():
+        if key != "step" and key not in vars(twin):  # a scheduler's `step` is bound to the original
+            setattr(twin, key, copy.deepcopy(value, memo))
+    return twin
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raise for what makes no optimizer, and warn of a scheduler that has lowered its rate."""
+    if not isinstance(optimizer, Optimizer):
+        check_callable("optimizer", optimizer)
+        return
+    for group in optimizer.param_groups:
+        if "initial_lr" in group and group["initial_lr"] != group["lr"]:
+            warnings.warn(
+                f"A scheduler has set the learning rate to {group['lr']:.3g}, of "
+                f"{group['initial_lr']:.3g}: the rollouts use what it is now. Call this before "
+                "making the scheduler, or pass a function such as `lambda p: SGD(p, lr=0.1)`.",
+                stacklevel=4,
+            )
+            return
 
 
 class Rollout:
@@ -80,11 +109,18 @@ class Rollout:
             for _ in range(steps):
                 if self.diverged:
                     return
-                loss = self.problem.loss(self.problem.prepare(next(batches)))
-                self.losses.append(loss.item())
-                self.optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                self.optimizer.step()
+                batch = self.problem.prepare(next(batches))
+                seen: list[float] = []
+
+                def closure(batch: Any = batch, seen: list[float] = seen) -> Tensor:
+                    self.optimizer.zero_grad()
+                    loss = self.problem.loss(batch)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    seen.append(loss.item())
+                    return loss
+
+                self.optimizer.step(closure)  # type: ignore[arg-type]
+                self.losses.append(seen[0])
 
     def judge(self, batches: Iterable[Any]) -> list[float]:
         """The loss on every batch; infinite where it is not finite."""

@@ -6,13 +6,13 @@ Every scheme says how the *weights* of layers are drawn. What it does with all e
 |---|---|
 | weights of linear, convolutional, bilinear, recurrent and attention layers | the scheme's |
 | their biases | 0 |
-| gains of normalization layers | 1, and their shifts 0 |
+| gains of normalization layers | 1, and their shifts 0; all-zero gains of others: left alone |
 | embeddings | normal, standard deviation ``1 / sqrt(dimension)``; the padding row 0 |
 | any other parameter (bare ones, tokens, positions, weight_norm's), and frozen ones | left alone |
 
-The gates of a recurrent layer, and query, key and value of an attention layer that are stored in
-one tensor, are drawn as the separate matrices that they are. A tied tensor is drawn once, for the
-first module that holds it.
+The gates of a recurrent layer, query, key and value of ``nn.MultiheadAttention`` in one tensor, and
+the groups of a convolution are drawn as the separate matrices that they are. A tied tensor is drawn
+once, for the first module that holds it.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ class Classic(Initialization):
             kind, size = self.embedding(tensor.shape[1])
             return Draw(kind, size, new_seed(), zero_row=module.padding_idx)
         if is_norm(module) and key in ("weight", "bias"):
+            if not isinstance(module, _NORMS) and key == "weight" and not tensor.any():
+                return None  # a gain of the form 1 + weight
             return Draw("constant", float(key == "weight"))
         if is_layer(module) and key.startswith(("bias", "in_proj_bias")) and tensor.dim() == 1:
             return Draw("constant", 0.0)
@@ -132,7 +134,7 @@ class Kaiming(Classic):
         """``gain / sqrt(fan)``."""
         factor = chosen_gain(self.nonlinearity, gain, "relu")
         fan = fan_in if self.mode == "fan_in" else fan_out
-        return _spread(self.distribution, factor / math.sqrt(fan))
+        return _spread(self.distribution, factor / math.sqrt(max(fan, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +157,7 @@ class Xavier(Classic):
     def weight(self, fan_in: int, fan_out: int, gain: float | None) -> tuple[str, float]:
         """``gain * sqrt(2 / (fan_in + fan_out))``."""
         factor = chosen_gain(self.nonlinearity, gain, "linear")
-        return _spread(self.distribution, factor * math.sqrt(2 / (fan_in + fan_out)))
+        return _spread(self.distribution, factor * math.sqrt(2 / max(fan_in + fan_out, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +214,11 @@ def is_layer(module: nn.Module) -> bool:
     return isinstance(module, _LAYERS) or type(module).__name__ == "Conv1D"
 
 
+def is_affine(module: nn.Module) -> bool:
+    """Whether a module is a linear or convolutional layer, whose output is that of its weight."""
+    return isinstance(module, (nn.Linear, _ConvNd)) or type(module).__name__ == "Conv1D"
+
+
 def is_weight(module: nn.Module, key: str, tensor: Tensor) -> bool:
     """Whether a parameter is the weight of a layer; weight_norm's two halves are not."""
     named = key.startswith("weight") or key.endswith("proj_weight")
@@ -228,6 +235,8 @@ def matrices_in(module: nn.Module, key: str) -> int:
     """How many matrices one tensor holds, one below the other."""
     if key == "in_proj_weight":
         return 3
+    if isinstance(module, _ConvNd):
+        return module.groups
     if key.startswith(("weight_ih", "weight_hh")):
         return next((n for kind, n in _GATES.items() if isinstance(module, kind)), 1)
     return 1
@@ -240,9 +249,9 @@ def fans(module: nn.Module, tensor: Tensor, blocks: int = 1) -> tuple[int, int]:
     if isinstance(module, nn.Bilinear):
         return columns * receptive, rows
     if isinstance(module, _ConvTransposeNd):
-        return rows * receptive // module.groups, columns * receptive
+        return rows * receptive, columns * receptive
     if isinstance(module, _ConvNd):
-        return columns * receptive, rows * receptive // module.groups
+        return columns * receptive, rows * receptive
     if type(module).__name__ == "Conv1D":
         return rows, columns
     return columns, rows
@@ -281,7 +290,11 @@ def activation_gain(module: nn.Module) -> float | None:
     if name in NAMED_GAINS:
         return _torch_gain(name)
     if isinstance(module, (nn.LeakyReLU, nn.PReLU)):
-        slope = module.negative_slope if isinstance(module, nn.LeakyReLU) else module.weight.mean()
+        slope = (
+            module.negative_slope
+            if isinstance(module, nn.LeakyReLU)
+            else module.weight.detach().mean()
+        )
         return _torch_gain("leaky_relu", float(slope))
     middle = torch.arange(0.5, QUANTILES, dtype=torch.float64, device="cpu") / QUANTILES
     with torch.no_grad():

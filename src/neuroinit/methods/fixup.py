@@ -43,7 +43,10 @@ class FixUp(Kaiming):
         found = super().draws(model)
         factors = {classifier: 0.0}
         for branch in branches:
-            *first, last = [layer for layer in branch if is_layer(layer)]
+            layers = [layer for layer in branch if is_layer(layer)]
+            if not layers:
+                raise ValueError("A `fixup_branch` holds no layer: it should list the branch's.")
+            *first, last = layers
             factors[last] = 0.0
             for layer in first:
                 factors[layer] = len(branches) ** (-1 / (2 * len(first)))
@@ -58,7 +61,8 @@ class FixUp(Kaiming):
 
 def _is_scalar(module: nn.Module, tensor: Tensor) -> bool:
     """FixUp's own parameters: one number, held by a block or by the network itself."""
-    return tensor.numel() == 1 and tensor.requires_grad and not is_layer(module)
+    torchs = type(module).__module__.startswith("torch.nn")  # such as PReLU and its slope
+    return tensor.numel() == 1 and tensor.requires_grad and not torchs
 
 
 def _scaled(draw: Draw, factor: float) -> Draw:

@@ -77,7 +77,7 @@ class GradInit(Method):
         check_number("eta", self.eta, 0.0)
         check_choice("optimizer", self.optimizer, ("sgd", "adam"))
         check_overlap(self.overlap)
-        if not isinstance(self.update, Update):
+        if isinstance(self.update, type) or not isinstance(self.update, Update):
             raise TypeError(
                 "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
                 f"Found `update = {self.update!r}`."

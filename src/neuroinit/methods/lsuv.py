@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from neuroinit.checks import check_count, check_number
 from neuroinit.draws import Draw
 from neuroinit.errors import NonFiniteError
 from neuroinit.methods.base import Initialization, Step
-from neuroinit.methods.classic import Orthogonal
+from neuroinit.methods.classic import Orthogonal, is_affine
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem, places
 from neuroinit.scales import Position
@@ -67,8 +66,8 @@ class LSUV(Initialization):
         corrected = _Corrected(self, problem, scales)
         with problem.session(), torch.no_grad(), ExitStack() as stack:
             for module in problem.model.modules():
-                if isinstance(module, (nn.Linear, _ConvNd)):
-                    hook = module.register_forward_hook(corrected)
+                if is_affine(module):
+                    hook = module.register_forward_hook(corrected, with_kwargs=True)
                     stack.callback(hook.remove)
             problem.run(batch)
         moved = [scales[name] for name in problem.scaled]
@@ -86,7 +85,9 @@ class _Corrected:
         self.names = {id(tensor): n for n, tensor in zip(own, problem.theta(own), strict=True)}
         self.done: set[str] = set()
 
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    def __call__(
+        self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
+    ) -> Tensor:
         weight = module._parameters.get("weight")
         name = self.names.get(id(weight))
         if weight is None or name is None or name in self.done:
@@ -100,5 +101,5 @@ class _Corrected:
                 break
             weight.mul_(variance**-0.5)
             self.scales[name] *= variance**-0.5
-            output = module.forward(*inputs)
+            output = module.forward(*inputs, **keywords)
         return output

@@ -56,7 +56,8 @@ class MetaInit(Method):
         super().__post_init__()
         check_number("momentum", self.momentum, 0.0, 1.0, closed=True)
         check_number("eps", self.eps, 0.0)
-        if self.update is not None and not isinstance(self.update, Update):
+        bad = isinstance(self.update, type) or not isinstance(self.update, Update)
+        if self.update is not None and bad:
             raise TypeError(
                 "Parameter `update` should be `None` or an update rule such as `TwoMomentAdam()`. "
                 f"Found `update = {self.update!r}`."
