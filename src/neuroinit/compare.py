@@ -61,6 +61,7 @@ def compare(
         recorded as failed; other errors are raised.
 
     Example:
+        >>> import torch
         >>> from neuroinit.methods.classic import Kaiming, Xavier
         >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
         >>> factory = lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
