@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.auto import START, default_candidates
+from neuroinit.auto import default_candidates
+from neuroinit.contest import START
 from neuroinit.problem import Problem
 from neuroinit.rollouts import Rollout, twin_of
 from tests.utils.architectures import ZOO

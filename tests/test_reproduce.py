@@ -11,7 +11,8 @@ from neuroinit import cli
 from neuroinit.experiments import figures, grid
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
-from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, PRINTED, SCALES, printed
+from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, SCALES
+from neuroinit.experiments.printed import PRINTED, printed
 from neuroinit.experiments.reproduce import NAMES, reproduce
 from neuroinit.experiments.starts import learned
 from neuroinit.experiments.tables import Table

@@ -1,8 +1,9 @@
 """neuroinit: optimize the initialization of any PyTorch model before training it."""
 
-from neuroinit.auto import AutoResult, CandidateRecord, auto_
+from neuroinit.auto import auto_
 from neuroinit.compare import compare
 from neuroinit.comparison import Comparison, ComparisonRecord
+from neuroinit.contest import AutoResult, CandidateRecord
 from neuroinit.diagnose import GradientStats, LayerStats, gradient_stats, gradsign
 from neuroinit.errors import GradientError, LostRankError, NonFiniteError, ZeroGradientError
 from neuroinit.inplace import (

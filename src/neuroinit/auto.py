@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import cycle, islice
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.borrow import isolated, widen
+from neuroinit.borrow import isolated
 from neuroinit.checks import check_count
-from neuroinit.diagnose import Record
-from neuroinit.errors import GradientError, out_of_memory
+from neuroinit.contest import AutoResult, Candidate, Contest, rounds_of
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
 from neuroinit.methods.gradinit import GradInit
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.nio import NIO
-from neuroinit.optimize import optimize
-from neuroinit.problem import ComputeLoss, LossFunction, Problem, unwrap
+from neuroinit.problem import ComputeLoss, LossFunction
 from neuroinit.progress import Progress
-from neuroinit.result import Result
-from neuroinit.rollouts import OptimizerLike, Rollout, check_optimizer
+from neuroinit.rollouts import OptimizerLike, check_optimizer
 from neuroinit.split import batch_size
 
-START = "the start itself"
-JUDGES = 4  # batches on which every rollout is judged
 KEPT = 64  # most batches that are held for it all
-SURE = 2.0  # standard errors by which a candidate has to beat the start
-
-Candidate = Initialization | Sequence[Initialization]
 
 
 def default_candidates() -> dict[str, Candidate]:
@@ -49,60 +36,6 @@ def default_candidates() -> dict[str, Candidate]:
         "NIO, half the bound": NIO(gamma_per_loss=0.5),
         "LSUV, then NIO": (LSUV(), NIO()),
     }
-
-
-@dataclass(frozen=True)
-class CandidateRecord(Record):
-    """How one start fared.
-
-    ``scores`` are mean losses on the judging batches, one a round that it was in; ``steps`` how far
-    it was trained; ``seconds`` what it took to make; ``failed`` says why it could not be made.
-    """
-
-    name: str
-    scores: tuple[float, ...]
-    steps: int
-    seconds: float
-    losses: tuple[float, ...] = ()
-    failed: str = ""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AutoResult:
-    """The outcome of :func:`auto_`.
-
-    Args:
-        winner: Name of the start that was applied; ``"the start itself"`` if nothing helped.
-        candidates: One record for each that competed.
-        verdict: Why, in one sentence.
-        results: What was applied, in order; empty if the model was left alone.
-        steps: Training steps of all rollouts.
-        cost: Time of everything in training steps.
-    """
-
-    winner: str
-    candidates: list[CandidateRecord]
-    verdict: str
-    results: list[Result] = field(default_factory=list)
-    steps: int = 0
-    cost: float = math.nan
-
-    def apply_(self, model: nn.Module) -> nn.Module:
-        """Do to another model, with the same start, what was done to the first."""
-        for result in self.results:
-            result.apply_(model)
-        return model
-
-    def __repr__(self) -> str:
-        lines = [
-            f"{self.winner}: {self.verdict}",
-            f"  {self.steps} steps of rollouts; all of it cost {self.cost:.0f} training steps",
-        ]
-        width = max(len(c.name) for c in self.candidates)
-        for c in sorted(self.candidates, key=_standing):
-            scores = "  ".join(f"{s:8.4g}" for s in c.scores)
-            lines.append(f"  {c.name:<{width}}  {scores or c.failed}")
-        return "\n".join(lines)
 
 
 def auto_(
@@ -140,6 +73,7 @@ def auto_(
         Who competed, at what score, who won, and what it cost.
 
     Example:
+        >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(12)]
@@ -150,162 +84,16 @@ def auto_(
     """
     _check(batches, candidates, optimizer)
     named = dict(default_candidates() if candidates is None else candidates)
-    check_count("budget", budget, (len(named) + 1) * _rounds(len(named) + 1))
+    check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
     with isolated():
         kept = _full(list(islice(batches, KEPT)))
-        contest = _Contest(model, kept, loss_fn, compute_loss, optimizer)
+        contest = Contest(model, kept, loss_fn, compute_loss, optimizer)
         with Progress("auto", len(named) + budget, progress) as bar:
             contest.enter(named, bar, forgiving=candidates is None)
             contest.play(budget, bar)
         found = contest.found()
     found.apply_(model)
     return found
-
-
-class _Contest:
-    """Candidates, their rollouts and scores."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        batches: list[Any],
-        loss_fn: LossFunction | None,
-        compute_loss: ComputeLoss | None,
-        optimizer: OptimizerLike,
-    ) -> None:
-        if not batches:
-            raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
-        self.model, self.optimizer = unwrap(model), optimizer
-        self.loss = {"loss_fn": loss_fn, "compute_loss": compute_loss}
-        self.problem = Problem(model, loss_fn, compute_loss)
-        spare = len(batches) >= 2 * JUDGES
-        self.judges = batches[:JUDGES]
-        self.training = batches[JUDGES:] if spare else batches
-        self.begun, self.done = time.perf_counter(), 0
-        self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
-        self.results: dict[str, list[Result]] = {START: []}
-        self.scores: dict[str, list[list[float]]] = {START: []}
-        self.seconds: dict[str, float] = {START: 0.0}
-        self.failed: dict[str, str] = {}
-
-    def enter(self, named: Mapping[str, Candidate], bar: Progress, forgiving: bool) -> None:
-        """Make every candidate's start; one whose gradients cannot be used does not compete.
-
-        Args:
-            named: The candidates.
-            bar: Tells who is being made.
-            forgiving: Nor does one that this model or data is not fit for.
-        """
-        refused = (GradientError, ValueError, RuntimeError) if forgiving else GradientError
-        for k, (name, candidate) in enumerate(named.items()):
-            bar.show(k, f"making {name}")
-            methods = [candidate] if isinstance(candidate, Initialization) else list(candidate)
-            begun = time.perf_counter()
-            try:
-                results, values = self._made(methods)
-            except refused as error:
-                if out_of_memory(error):
-                    raise
-                self.failed[name] = str(error)
-            else:
-                self.rollouts[name] = Rollout(self.problem, values, self.optimizer)
-                self.results[name], self.scores[name] = results, []
-            self.seconds[name] = time.perf_counter() - begun
-
-    def _made(self, methods: list[Initialization]) -> tuple[list[Result], dict[str, Tensor]]:
-        """What the methods find, one after the other, and the values; the model is put back."""
-        parameters = dict(self.model.named_parameters())
-        original = {n: p.detach().clone() for n, p in parameters.items()}
-        results: list[Result] = []
-        try:
-            for method in methods:
-                data: Any = self.training if method.steps else ()
-                loss = self.loss if method.steps else {"loss_fn": None}
-                found = optimize(self.model, data, method=method, progress=False, **loss)
-                found.apply_(self.model)
-                results.append(found)
-            return results, {n: widen(p.detach().clone()) for n, p in parameters.items()}
-        finally:
-            with torch.no_grad():
-                for name, value in original.items():
-                    parameters[name].copy_(value)
-
-    def play(self, budget: int, bar: Progress) -> None:
-        """Successive halving; the start is in every round."""
-        alive = list(self.rollouts)
-        rounds = _rounds(len(alive))
-        for left in range(rounds, 0, -1):
-            steps = (budget - self.done) // (left * len(alive))
-            for name in alive:
-                bar.show(len(self.seconds) + self.done, f"trying {name}")
-                rollout, before = self.rollouts[name], len(self.rollouts[name].losses)
-                rollout.train(islice(cycle(self.training), before, None), steps)
-                self.done += len(rollout.losses) - before
-                self.scores[name].append(rollout.judge(self.judges))
-            ranked = sorted(alive, key=lambda name: _mean(self.scores[name][-1]))
-            best = ranked[: max(1, len(alive) // 2)]
-            alive = best if START in best else [*best, START]
-
-    def found(self) -> AutoResult:
-        """The winner, and what there is to tell."""
-        rounds = max(map(len, self.scores.values()))
-        last = {n: s[-1] for n, s in self.scores.items() if len(s) == rounds}
-        best = min(last, key=lambda name: _mean(last[name]))
-        winner, verdict = self._verdict(best, last[best], last[START])
-        names = [START, *(n for n in self.seconds if n != START)]
-        return AutoResult(
-            winner=winner,
-            candidates=[self._record(name) for name in names],
-            verdict=verdict,
-            results=self.results[winner],
-            steps=self.done,
-            cost=(time.perf_counter() - self.begun) / self._step_seconds(),
-        )
-
-    def _verdict(self, best: str, theirs: list[float], start: list[float]) -> tuple[str, str]:
-        if not math.isfinite(_mean(theirs)):
-            return START, "no start trains with this optimizer; the model is left alone"
-        if best == START:
-            return START, "nothing does better; the model is left alone"
-        if not math.isfinite(_mean(start)):
-            return best, f"loss {_mean(theirs):.4g}, where the start diverges"
-        gains = [a - b for a, b in zip(start, theirs, strict=True)]
-        error = statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
-        if not _mean(gains) > SURE * error:
-            return START, (
-                f"{best} is ahead by {_mean(gains):.2g}, within the noise of {error:.2g}; "
-                "the model is left alone"
-            )
-        return best, f"loss {_mean(theirs):.4g}, where the start reaches {_mean(start):.4g}"
-
-    def _record(self, name: str) -> CandidateRecord:
-        losses = self.rollouts[name].losses if name in self.rollouts else []
-        return CandidateRecord(
-            name=name,
-            scores=tuple(_mean(s) for s in self.scores.get(name, [])),
-            steps=len(losses),
-            seconds=self.seconds[name],
-            losses=tuple(losses),
-            failed=self.failed.get(name, ""),
-        )
-
-    def _step_seconds(self) -> float:
-        rollout = Rollout(self.problem, self.problem.original, self.optimizer)
-        begun = time.perf_counter()
-        rollout.train(iter(self.training[:1]), 1)
-        return time.perf_counter() - begun
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _standing(record: CandidateRecord) -> tuple[int, float]:
-    return -len(record.scores), record.scores[-1] if record.scores else math.inf
-
-
-def _rounds(count: int) -> int:
-    return max(1, math.ceil(math.log2(count)))
 
 
 def _full(batches: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neuroinit.collect import AllGradients, Objective
 from neuroinit.errors import NonFiniteError, listed
-from neuroinit.gradients import Derivative, _sub_batch_gradients
+from neuroinit.gradients import Derivative, sub_batch_gradients
 from neuroinit.measures import Moments
 from neuroinit.plan import Plan, Share, only, share
 from neuroinit.problem import Problem
@@ -71,7 +71,7 @@ class _At:
         losses: list[Tensor] = []
         own = self.share.plan
         with problem.session():
-            self.rows = [g for _, g in _sub_batch_gradients(problem, batch, own, losses)]
+            self.rows = [g for _, g in sub_batch_gradients(problem, batch, own, losses)]
         for gradient in self.rows:
             self.collector.add(gradient)
         self.value = float(self.collector.close(objective))
@@ -93,7 +93,7 @@ def _moved_gradient(problem: Problem, batch: Any, plan: Plan, step: Tensor) -> T
     names = problem.differentiated
     steps = dict(zip(names, unflatten(step, problem.theta(names)), strict=True))
     with problem.moved(steps), problem.session():
-        ((_, gradient),) = _sub_batch_gradients(problem, batch, plan)
+        ((_, gradient),) = sub_batch_gradients(problem, batch, plan)
     return gradient
 
 

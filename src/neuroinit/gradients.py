@@ -19,19 +19,15 @@ from torch import Tensor
 
 from neuroinit.collect import AllGradients, Collector, MeanDirection, Objective, all_rows
 from neuroinit.errors import (
-    REENTRANT,
-    NonFiniteError,
-    listed,
     named_operator,
-    no_double_backward,
 )
 from neuroinit.measures import Moments
+from neuroinit.passes import check_derivative, gradient_of, second_backward
 from neuroinit.plan import Plan, share
 from neuroinit.problem import Problem
-from neuroinit.vectors import combine, flatten, narrow, spread, unflatten
+from neuroinit.vectors import combine, flatten, narrow, spread
 
 HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap
-ZERO = torch.zeros((), dtype=torch.float64, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -95,10 +91,10 @@ def _keep(
     losses, graphs = [], []
     with problem.session(second_order=True, marked=True):
         for loss in problem.losses(batch, plan.pieces, plan.whole):
-            graphs.append(_gradient(problem, loss, create_graph=True))
+            graphs.append(gradient_of(problem, loss, create_graph=True))
             losses.append(loss.detach())
         value, directions = _directions(plan, [flatten(g) for g in graphs], objective, collector)
-        by_scale = _second_backward(problem, graphs, directions)
+        by_scale = second_backward(problem, graphs, directions)
     return _derivative(problem, value, by_scale, collector, plan, losses)
 
 
@@ -109,7 +105,7 @@ def _stream(
     losses: list[Tensor] = []
     if plan.simple or len(plan.pieces) > HELD_PIECES:
         with problem.session():
-            for _, gradient in _sub_batch_gradients(problem, batch, plan, losses):
+            for _, gradient in sub_batch_gradients(problem, batch, plan, losses):
                 collector.add(gradient)
         value = collector.close(objective)
         make = _simple_products if plan.simple else _rolling_products
@@ -146,9 +142,9 @@ def _simple_products(
 ) -> Iterator[Tensor]:
     """Every sub-batch is one piece: its gradient and its product come from the same graph."""
     for d, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
-        graph = _gradient(problem, loss, create_graph=True)
+        graph = gradient_of(problem, loss, create_graph=True)
         direction = collector.direction(d, flatten(graph))
-        yield _second_backward(problem, [graph], [direction], retain_graph=plan.whole)
+        yield second_backward(problem, [graph], [direction], retain_graph=plan.whole)
 
 
 def _known_products(
@@ -158,8 +154,8 @@ def _known_products(
     for loss, direction in zip(
         problem.losses(batch, plan.pieces, plan.whole), directions, strict=True
     ):
-        graph = _gradient(problem, loss, create_graph=True)
-        yield _second_backward(problem, [graph], [direction])
+        graph = gradient_of(problem, loss, create_graph=True)
+        yield second_backward(problem, [graph], [direction])
 
 
 def _rolling_products(
@@ -168,17 +164,17 @@ def _rolling_products(
     """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
     waiting: dict[int, Tensor] = {}
     last = [int(column.nonzero().max()) for column in plan.weights.T]
-    for d, gradient in _sub_batch_gradients(problem, batch, plan):
+    for d, gradient in sub_batch_gradients(problem, batch, plan):
         direction = collector.direction(d, gradient)
         for s in plan.weights[d].nonzero().flatten().tolist():
             waiting[s] = waiting.get(s, 0) + float(plan.weights[d, s]) * direction
         for s in [s for s in waiting if last[s] == d]:
             (loss,) = problem.losses(batch, [plan.pieces[s]], plan.whole)
-            graph = _gradient(problem, loss, create_graph=True)
-            yield _second_backward(problem, [graph], [waiting.pop(s)])
+            graph = gradient_of(problem, loss, create_graph=True)
+            yield second_backward(problem, [graph], [waiting.pop(s)])
 
 
-def _sub_batch_gradients(
+def sub_batch_gradients(
     problem: Problem,
     batch: Any,
     plan: Plan,
@@ -204,7 +200,7 @@ def _piece_gradients(
 ) -> Iterator[Tensor]:
     """The gradient of every piece, by first-order passes."""
     for loss in problem.losses(batch, plan.pieces, plan.whole):
-        yield flatten(_gradient(problem, loss, names, retain_graph=plan.whole))
+        yield flatten(gradient_of(problem, loss, names, retain_graph=plan.whole))
         if losses is not None:
             losses.append(loss.detach())
 
@@ -227,13 +223,13 @@ def gradients(
     ranks = problem.ranks
     if ranks.alone:
         with problem.session():
-            for _, gradient in _sub_batch_gradients(problem, batch, plan, losses, names):
+            for _, gradient in sub_batch_gradients(problem, batch, plan, losses, names):
                 yield gradient
         return
     own = share(plan, ranks.rank, ranks.world)
     mine: list[Tensor] = []
     with ranks.together(), problem.session():
-        parts = [g for _, g in _sub_batch_gradients(problem, batch, own.plan, mine, names)]
+        parts = [g for _, g in sub_batch_gradients(problem, batch, own.plan, mine, names)]
         losses += _all_losses(problem, plan, own.columns, mine)
     yield from all_rows(problem, len(plan.weights), own, parts, names)
 
@@ -249,47 +245,6 @@ def _all_losses(
     return list(total / computed)
 
 
-def _gradient(
-    problem: Problem,
-    loss: Tensor,
-    names: Sequence[str] | None = None,
-    create_graph: bool = False,
-    retain_graph: bool = False,
-) -> tuple[Tensor, ...]:
-    """The gradient of a loss by every parameter that is looked at; zeros where it is unused."""
-    if not torch.isfinite(loss):
-        raise NonFiniteError(
-            f"The loss is not finite: {loss.item()}. The start is too large, the inputs are not "
-            "finite, or the learning rate `lr` of the scales is too high."
-        )
-    if not loss.requires_grad:
-        raise ValueError(
-            "The loss does not depend on any trainable parameter. Return it with its graph: no "
-            "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
-        )
-    names = problem.differentiated if names is None else names
-    theta = problem.theta(names)
-    found = problem.gradient(loss, names, create_graph, retain_graph)
-    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True))
-
-
-def _second_backward(
-    problem: Problem,
-    graphs: Sequence[tuple[Tensor, ...]],
-    directions: Sequence[Tensor],
-    retain_graph: bool = False,
-) -> Tensor:
-    """``<W_k, sum_s [H_s v_s]_k>`` for every scale: one backward through the gradients' graphs."""
-    outputs, vectors = [], []
-    for graph, direction in zip(graphs, directions, strict=True):
-        for gradient, vector in zip(graph, unflatten(direction, graph), strict=True):
-            if gradient.requires_grad:
-                outputs.append(gradient)
-                vectors.append(vector)
-    found = problem.second_backward(outputs, vectors, retain_graph) if outputs else {}
-    return torch.stack([found.get(n, ZERO) for n in problem.scaled])
-
-
 def _derivative(
     problem: Problem,
     value: Tensor,
@@ -299,41 +254,6 @@ def _derivative(
     losses: list[Tensor],
 ) -> Derivative:
     """Check that all of it is finite."""
-    bad = [n for n, g in zip(problem.scaled, gradient, strict=True) if not torch.isfinite(g)]
-    if bad:
-        raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
+    check_derivative(problem, gradient)
     loss = float((plan.weights @ narrow(torch.stack(losses))).mean())
     return Derivative(float(value), gradient, collector.moments, loss)
-
-
-def check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:
-    """Raise if the graph cannot be differentiated again, or goes past the scaled parameters.
-
-    ``torch.autograd.grad`` would pass both by without an error and return a wrong derivative.
-    """
-    originals = {id(p): n for n, p in problem.parameters.items()}
-    waiting: list[Any] = [g.grad_fn for g in gradient if g.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        if "autograd::Error" in node.name():
-            raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
-        if node.name().startswith("CheckpointFunction"):
-            raise RuntimeError(REENTRANT)
-        name = originals.get(id(getattr(node, "variable", None)))
-        if name is not None:
-            raise ValueError(
-                f"The forward pass uses `{name}` through a reference of its own, past the module "
-                "that holds it, so it cannot be scaled there. Read it as an attribute of its "
-                "module in `forward`, or keep such tensors in an `nn.ParameterList`."
-            )
-        new = {parent for parent, _ in node.next_functions if parent is not None} - seen
-        seen |= new
-        waiting.extend(new)
-
-
-def first_order_graph(problem: Problem, batch: Any, plan: Plan, piece: int) -> tuple[Tensor, ...]:
-    """One piece's gradient with its graph, as the engines build it."""
-    with problem.session(second_order=True, marked=True), named_operator():
-        (loss,) = problem.losses(batch, [plan.pieces[piece]], plan.whole)
-        return _gradient(problem, loss, create_graph=True)

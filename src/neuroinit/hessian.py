@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from neuroinit.borrow import differentiate
-from neuroinit.errors import NonFiniteError, ZeroGradientError, listed, named_operator
-from neuroinit.gradients import _gradient, _second_backward
+from neuroinit.errors import NonFiniteError, ZeroGradientError, named_operator
+from neuroinit.passes import gradient_of, second_backward
 from neuroinit.plan import Plan, part
 from neuroinit.problem import Problem
-from neuroinit.vectors import dot, flatten, narrow, unflatten
+from neuroinit.vectors import flatten, unflatten
 
 Elementwise = Callable[[Tensor, Tensor], Tensor]
 
@@ -57,7 +57,7 @@ def gradient_and_product(
             if v is None:
                 return loss, gradient, None
             pieces = [g for _, _, g in graphs]
-            products = _second_backward(problem, pieces, [a * v for a, _, _ in graphs])
+            products = second_backward(problem, pieces, [a * v for a, _, _ in graphs])
             return loss, gradient, problem.ranks.sum(products)
         loss, gradient = _first_order(problem, batch, plan, row)
         v = direction(gradient)
@@ -99,21 +99,6 @@ def curvature_derivative(
         return (_in_one_graph if one_graph else _in_passes)(problem, batch, plan, function)
 
 
-def by_scales(problem: Problem, gradient: Tensor) -> Tensor:
-    """Contract a flat gradient by all parameters with ``W``: one number a scale."""
-    names = problem.differentiated
-    parts = dict(zip(names, unflatten(gradient, problem.theta(names)), strict=True))
-    return torch.stack([narrow(dot(problem.start[n], parts[n])) for n in problem.scaled])
-
-
-def check_derivative(problem: Problem, derivative: Tensor) -> Tensor:
-    """Raise for a derivative by the scales that is not finite."""
-    bad = [n for n, g in zip(problem.scaled, derivative, strict=True) if not torch.isfinite(g)]
-    if bad:
-        raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
-    return derivative
-
-
 def check_length(length: float) -> None:
     """Raise for the norm of a gradient that cannot be used."""
     if length == 0:
@@ -146,7 +131,7 @@ def _graphs(
     weights, pieces = _used(problem, plan, row)
     losses = problem.losses(batch, pieces, plan.whole)
     for a, loss in zip(weights, losses, strict=True):
-        yield a, loss.detach(), _gradient(problem, loss, create_graph=create_graph)
+        yield a, loss.detach(), gradient_of(problem, loss, create_graph=create_graph)
 
 
 def _first_order(problem: Problem, batch: Any, plan: Plan, row: int) -> tuple[float, Tensor]:
@@ -167,7 +152,7 @@ def _over_ranks(problem: Problem, loss: float, gradient: Tensor | None) -> tuple
 
 def _hessian_product(problem: Problem, batch: Any, plan: Plan, row: int, v: Tensor) -> Tensor:
     graphs = _graphs(problem, batch, plan, row)
-    parts = [_second_backward(problem, [piece], [a * v]) for a, _, piece in graphs]
+    parts = [second_backward(problem, [piece], [a * v]) for a, _, piece in graphs]
     return _over_pieces(problem, parts)
 
 
@@ -221,7 +206,7 @@ def _in_one_graph(
     h = _by(theta, (half_square,), torch.ones_like(half_square).reshape(1), create_graph=True)
     flat = flatten(g)
     value, a, b = _elementwise(function, flat, flatten(h))
-    return loss, flat, value, _second_backward(problem, [g, h], [a, b])
+    return loss, flat, value, second_backward(problem, [g, h], [a, b])
 
 
 def _in_passes(
@@ -234,7 +219,7 @@ def _in_passes(
     parts = []
     for weight, _, piece in _graphs(problem, batch, plan, 0):
         h = _by(theta, piece, g, create_graph=True)
-        parts.append(_second_backward(problem, [piece, h], [weight * a, weight * b]))
+        parts.append(second_backward(problem, [piece, h], [weight * a, weight * b]))
     return loss, g, value, _over_pieces(problem, parts)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.gradients import check_graph, first_order_graph
+from neuroinit.passes import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
 from neuroinit.split import batch_size

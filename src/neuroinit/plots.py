@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from neuroinit.auto import AutoResult
+from neuroinit.contest import AutoResult
 from neuroinit.diagnose import GradientStats
 from neuroinit.errors import needs_extra
 from neuroinit.result import Result, StepRecord

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from neuroinit.experiments.costs import Cost
 from neuroinit.experiments.grid import Found, spread
-from neuroinit.experiments.paper import AUTHORS, OURS, Cell, printed
+from neuroinit.experiments.paper import AUTHORS, OURS, Cell
+from neuroinit.experiments.printed import printed
 from neuroinit.experiments.train import Outcome
 
 

@@ -113,8 +113,11 @@ class Initialization:
     def step(
         self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> Step:
-        """One step from the scales of the position, where ``problem`` has been placed."""
-        raise NotImplementedError(f"`{type(self).__name__}` takes no steps.")
+        """One step from the scales of the position, where ``problem`` has been placed.
+
+        An initialization that only draws has nothing to learn: it stays where it is.
+        """
+        return Step(position.scales, position.state)
 
     def settings(self) -> dict[str, Any]:
         """All fields as plain values, for people and for JSON."""

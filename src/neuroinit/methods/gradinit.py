@@ -14,13 +14,12 @@ from torch import Tensor
 
 from neuroinit.checks import check_choice, check_number, check_overlap
 from neuroinit.hessian import (
-    by_scales,
-    check_derivative,
     check_length,
     gradient,
     gradient_and_product,
 )
 from neuroinit.methods.base import Method, Step
+from neuroinit.passes import check_derivative
 from neuroinit.plan import Plan, make_plan
 from neuroinit.problem import Problem
 from neuroinit.scales import Position, State, TwoMomentAdam, Update
@@ -161,7 +160,7 @@ class _Tried:
         """Of the norm, or of the loss after the optimizer step over ``eta``, by the scales."""
         found = torch.zeros_like(self.problem.unit_scales)
         if self.after is not None:
-            found = by_scales(self.problem, self.after) / self.method.eta
+            found = self.problem.by_scales(self.after) / self.method.eta
         if product is not None:
             found = found + product if self.constrained else found - product
         return check_derivative(self.problem, found)

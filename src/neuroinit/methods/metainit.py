@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.checks import check_number
-from neuroinit.hessian import check_derivative, check_length, curvature_derivative
+from neuroinit.hessian import check_length, curvature_derivative
 from neuroinit.methods.base import Method, Step
+from neuroinit.passes import check_derivative
 from neuroinit.plan import Plan
 from neuroinit.problem import LooksAt, Problem, Selection
 from neuroinit.scales import Position, State, Update
