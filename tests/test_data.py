@@ -133,3 +133,16 @@ def test_missing_parts_are_named(tmp_path):
     (tmp_path / "train").mkdir()
     with pytest.raises(FileNotFoundError, match="neither `val` nor `test`"):
         load(f"folder:{tmp_path}")
+
+
+def test_a_download_without_a_network_says_what_to_do(tmp_path, monkeypatch):
+    from urllib.error import URLError
+
+    def offline(*args, **options):
+        raise URLError("no network")
+
+    monkeypatch.setattr(module.vision.torchvision().datasets, "CIFAR10", offline)
+    with pytest.raises(
+        FileNotFoundError, match=r"could not be fetched \(no network\).*folder:PATH"
+    ):
+        load("cifar10", tmp_path, download=True)

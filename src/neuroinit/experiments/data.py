@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import torch
 from torch import Tensor
@@ -200,6 +201,11 @@ def _cifar(name: str, root: Path, download: bool) -> tuple[Images, Images]:
     dataset = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
     try:
         found = [dataset(root, train=train, download=download) for train in (True, False)]
+    except URLError as error:
+        raise FileNotFoundError(
+            f"{name} could not be fetched ({error.reason}). Put its files into `{root}` by hand, "
+            "or use other data: `--data folder:PATH`."
+        ) from error
     except RuntimeError as error:  # what torchvision raises for missing and for damaged files
         raise FileNotFoundError(
             f"{name} is not in `{root}`: pass `--download` to fetch it, or `--root` to say where "
