@@ -27,7 +27,7 @@ from neuroinit.experiments.networks import (
     residual_cnn,
     residual_mlp,
 )
-from neuroinit.experiments.plain import accuracy, digits, train
+from neuroinit.experiments.plain import digits, train
 from neuroinit.methods.rules import BoundedAscent
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -70,9 +70,8 @@ def run(network: str, method: str, seed: int) -> dict[str, Any]:
     data = digits()
 
     def score(model: nn.Module, warmup: ni.Warmup | None) -> float:
-        if warmup is None:
-            return train(model, data, lr=0.1, seed=seed).accuracy
-        return warmed(model, data, warmup, seed)
+        schedule = warmup.schedule if warmup is not None else None
+        return train(model, data, lr=0.1, seed=seed, schedule=schedule).accuracy
 
     (record,) = ni.compare(
         lambda: start(network),
@@ -84,22 +83,6 @@ def run(network: str, method: str, seed: int) -> dict[str, Any]:
         progress=False,
     )
     return {"network": network, **{k: v for k, v in dict(record).items() if v == v}}
-
-
-def warmed(model: nn.Module, data: Any, warmup: ni.Warmup, seed: int) -> float:
-    """The same training with the learning rate raised linearly in the first epoch."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    schedule = warmup.schedule(optimizer)
-    model.train()
-    for inputs, targets in data.batches(6 * EPOCH, 64, seed):
-        loss = nn.functional.cross_entropy(model(inputs), targets)
-        if not torch.isfinite(loss):
-            break
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    return accuracy(model, data)
 
 
 def read() -> list[dict[str, Any]]:

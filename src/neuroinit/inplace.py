@@ -33,12 +33,13 @@ _OPTIONS = (
     "autocast",
     "checkpoint",
     "checkpoint_every",
+    "example",
 )
 
 
 def nio_(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Any] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
     *,
     compute_loss: ComputeLoss | None = None,
@@ -90,7 +91,7 @@ def nio_(
 
 def gradinit_(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Any] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
     **options: Any,
 ) -> Result:
@@ -116,7 +117,7 @@ def gradinit_(
 
 def metainit_(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Any] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
     **options: Any,
 ) -> Result:
@@ -143,7 +144,7 @@ def metainit_(
 
 def lsuv_(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Any] | None = None,
     loss_fn: LossFunction | None = None,
     **options: Any,
 ) -> Result:
@@ -209,7 +210,7 @@ def _learned(
     name: str,
     kind: type[Initialization],
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Any] | None,
     loss_fn: LossFunction | None,
     options: dict[str, Any],
 ) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -20,6 +20,7 @@ from neuroinit.memory import Room
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.random_data import in_place_of_data
 from neuroinit.result import Result
 from neuroinit.run import OnStep, Run
 from neuroinit.sharded import ShardedProblem
@@ -27,7 +28,7 @@ from neuroinit.sharded import ShardedProblem
 
 def optimize(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Any] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
     method: Initialization | None = None,
     compute_loss: ComputeLoss | None = None,
@@ -39,13 +40,15 @@ def optimize(
     autocast: torch.dtype | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 10,
+    example: Tensor | Sequence[int] | None = None,
 ) -> Result:
     """Find a start for a model, by default one scale a tensor; the model is left as it was.
 
     Args:
         model: Any module. Wrappers (DDP, ``torch.compile``) are looked through.
         batches: A DataLoader, a list, a generator: an element is ``(inputs, targets)``, or anything
-            with ``compute_loss``. A list shorter than ``steps`` is gone through again.
+            with ``compute_loss``. A list shorter than ``steps`` is gone through again. ``None``
+            for no data: see ``example``.
         loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss a sample.
         method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
         compute_loss: ``compute_loss(model, batch)``, for example
@@ -65,6 +68,9 @@ def optimize(
         checkpoint: A file from which a run that was killed goes on, step for step as if nothing had
             happened; call again with the same arguments. It is removed when the run has ended.
         checkpoint_every: Steps between two writes of that file.
+        example: In place of ``batches``, for a classifier: some inputs, or a shape for standard
+            normal ones. Random inputs with their mean and standard deviation get random labels.
+            ``docs/trainability.md`` says how much is lost.
 
     Under torch.distributed all processes call this function and share the work, see
     ``docs/distributed.md``.
@@ -90,6 +96,7 @@ def optimize(
     all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
     with closing(all_ranks), all_ranks.together(), isolated():
         pairs = loss_fn is not None and compute_loss is None
+        batches = _data(batches, example, compute_loss)
         _check(batches, method, pairs, engine, microbatch, memory_limit)
         check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
@@ -99,11 +106,25 @@ def optimize(
         with isolated():  # the same random numbers for the problem on every rank
             set_random_state(states[0])
             problem = _problem(model, loss_fn, compute_loss, method, engine, autocast, all_ranks)
+            if example is not None:
+                batches = in_place_of_data(example, problem.output, all_ranks.rank)
         saved.identify(problem, method.settings())
         run = Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, states)
         run.resume(found)
         set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
         return run.go(batches, progress and all_ranks.rank == 0)
+
+
+def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
+    """Batches, or nothing yet if an example stands for them."""
+    if (batches is None) == (example is None):
+        raise TypeError(
+            "Pass `batches`, or `example=inputs` for random inputs like these and random labels. "
+            f"Found {'neither' if batches is None else 'both'}."
+        )
+    if example is not None and compute_loss is not None:
+        raise TypeError("Random labels are for a `loss_fn`. With `compute_loss`, pass `batches`.")
+    return () if batches is None else batches
 
 
 def _problem(

@@ -268,6 +268,12 @@ class Problem:
             loss = self._loss_fn(map_tensors(torch.zeros_like, output), target)
             return float(mean_loss(loss, batch_size(batch)))
 
+    def output(self, inputs: Any) -> Any:
+        """What the model makes of inputs, at the start."""
+        self.place(self.unit_scales)
+        with self.session(), torch.no_grad():
+            return self._forward(self.prepare((inputs, None)), self.seed)[0]
+
     def run(self, batch: Any) -> None:
         """A forward pass for its own sake; without a loss a batch may be inputs alone."""
         if self.has_loss:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 Batch = tuple[Tensor, Tensor]
 
@@ -71,10 +74,16 @@ def train(
     epochs: int = 6,
     batch_size: int = 64,
     seed: int = 0,
+    make: Callable[[Iterable[Tensor]], Optimizer] | None = None,
+    schedule: Callable[[Optimizer], LRScheduler] | None = None,
 ) -> Training:
-    """Plain SGD with a constant learning rate: no warmup, no clipping, no schedule."""
+    """Plain SGD with a constant learning rate: no warmup, no clipping, no schedule.
+
+    Or with the optimizer that ``make`` makes, and the schedule that ``schedule`` gives it.
+    """
     steps = epochs * (len(data.train[0]) // batch_size)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    optimizer = (make or (lambda p: SGD(p, lr=lr, momentum=momentum)))(model.parameters())
+    scheduler = schedule(optimizer) if schedule is not None else None
     losses: list[float] = []
     model.train()
     for inputs, targets in data.batches(steps, batch_size, seed):
@@ -85,6 +94,8 @@ def train(
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
     return Training(losses, accuracy(model, data))
 
 

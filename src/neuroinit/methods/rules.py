@@ -182,6 +182,7 @@ class HeldNorm:
     band: float = 0.2
     share: float = 0.2
     ascent: float = 0.1
+    grow: bool = True
     gram: bool = False
 
     def __post_init__(self) -> None:
@@ -199,7 +200,11 @@ class HeldNorm:
 
     def init(self, scales: Tensor) -> State:
         """Whether the start is being shrunk (1, 0; -1 before that is decided); the last norm."""
-        return {"shrinking": scales.new_tensor(-1.0), "norm": scales.new_tensor(math.inf)}
+        return {
+            "shrinking": scales.new_tensor(-1.0),
+            "norm": scales.new_tensor(math.inf),
+            "weight": (scales >= 1.0).to(scales),
+        }
 
     def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The logarithm of the norm, or minus the objective near ``gamma``."""
@@ -222,18 +227,31 @@ class HeldNorm:
             wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
             step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
         elif self._off(moments, gamma):
-            matters = torch.where(u.abs() > self.share * u.abs().max(), u.sign(), 0.0)
+            matters = self._matters(position, u, grow=self.grow and norm < gamma)
             length = math.log(gamma / norm) / max(float((u * matters).sum()), 1e-6)
             step = matters * max(-lr, min(lr, length))
         else:
             length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
-        state = {"shrinking": scales.new_tensor(float(shrinking)), "norm": scales.new_tensor(norm)}
+        state = {
+            "shrinking": scales.new_tensor(float(shrinking)),
+            "norm": scales.new_tensor(norm),
+            "weight": position.state["weight"],
+        }
         return scales * step.exp(), state
 
     def retreat(self, position: Position, lr: float) -> Tensor | None:
         """Shrink blindly; a network that was finite once is not touched this way."""
         return position.scales * math.exp(-lr) if position.state["shrinking"] != 0 else None
+
+    def _matters(self, position: Position, u: Tensor, grow: bool) -> Tensor:
+        """Which tensors take a step of the hold, and in which direction the norm grows."""
+        matters = torch.where(u.abs() > self.share * u.abs().max(), u.sign(), 0.0)
+        if not grow:
+            return matters
+        dead = (matters == 0) & (position.state["weight"] > 0)
+        grown = torch.where(dead, 1.0, matters)
+        return grown if float((u * grown).sum()) > 0 else matters
 
     def _off(self, moments: Moments, gamma: float) -> bool:
         return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band

@@ -1,0 +1,104 @@
+"""Scores of the trainability suite: a table of the methods, one of the networks, a figure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contenders import FRESH, METHODS
+
+GOOD = 0.9  # test accuracy from which a cell trains
+BEFORE = "as it is"
+
+Cell = tuple[str, str, str, int]  # network, start, optimizer, seed
+Found = dict[str, dict[Cell, dict[str, Any]]]
+
+
+def by_cell(rows: list[dict[str, Any]], starts: list[str]) -> Found:
+    """Method -> cell -> row; a method that draws afresh has one row for all starts."""
+    found: Found = defaultdict(dict)
+    for row in rows:
+        for start in starts if row["method"] in FRESH else [row["start"]]:
+            cell = (row["network"], start, row["optimizer"], row["seed"])
+            found[row["method"]][cell] = row
+    return found
+
+
+def trains(row: dict[str, Any]) -> bool:
+    """Whether a cell trains."""
+    return bool(row["accuracy"] >= GOOD)
+
+
+def score(mine: dict[Cell, dict[str, Any]], before: dict[Cell, dict[str, Any]]) -> dict[str, Any]:
+    """What the table tells of a method, against the starts that it was given."""
+    cells = [cell for cell in mine if cell in before]
+    seconds = sorted(row["seconds"] for row in mine.values() if "seconds" in row)
+    return {
+        "cells": len(cells),
+        "trains": sum(trains(mine[c]) for c in cells),
+        "rescued": sum(trains(mine[c]) and not trains(before[c]) for c in cells),
+        "worse": sum(trains(before[c]) and not trains(mine[c]) for c in cells),
+        "area": sum(mine[c]["area"] for c in cells) / max(1, len(cells)),
+        "refused": sum("error" in row for row in mine.values()),
+        "seconds": seconds[len(seconds) // 2] if seconds else 0.0,
+    }
+
+
+def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> str:
+    """Markdown: a line a method, and a line a network."""
+    found = by_cell(rows, starts)
+    before = found[BEFORE]
+    lines = [
+        "| method | cells that train | rescued | made worse | area under the loss | refused | s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    shown = []
+    for method in METHODS:
+        jobs = {job[1:] for job in wanted if job[0] == method}
+        seen = {(r["network"], r["start"], r["seed"]) for r in rows if r["method"] == method}
+        if not jobs or not jobs <= seen:
+            continue  # not complete yet
+        shown.append(method)
+        s = score(found[method], before)
+        failing = s["cells"] - sum(trains(before[c]) for c in found[method])
+        lines.append(
+            f"| {method} | {s['trains']} of {s['cells']} ({s['trains'] / s['cells']:.0%}) | "
+            f"{s['rescued']} of {failing} | {s['worse']} | {s['area']:.2f} | {s['refused']} | "
+            f"{s['seconds']:.1f} |"
+        )
+    anyone = {c for m in shown for c, row in found[m].items() if trains(row) and c in before}
+    lines += ["", f"{len(anyone)} of {len(before)} cells train from at least one of these rows.", ""]
+    lines += ["| network | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
+    for network in dict.fromkeys(cell[0] for cell in before):
+        cells = [c for c in before if c[0] == network]
+        counts = [sum(trains(found[m][c]) for c in cells if c in found[m]) for m in shown]
+        lines.append(f"| {network} ({len(cells)}) | " + " | ".join(map(str, counts)) + " |")
+    return "\n".join(lines)
+
+
+def figure(rows: list[dict[str, Any]], starts: list[str], path: Path) -> None:
+    """Share of cells that train: a panel a start, a bar a method."""
+    from neuroinit import plots
+    from neuroinit.files import replacing
+
+    found = by_cell(rows, starts)
+    methods = [m for m in METHODS if found[m]]
+    panels = [("all starts", None), *((f"from {start}", start) for start in starts)]
+    made, axes = plots.figure(len(panels), width=1.9, height=0.22 * len(methods) + 0.5)
+    for ax, (title, start) in zip(axes[0], panels, strict=True):
+        for place, method in enumerate(methods):
+            mine = [r for cell, r in found[method].items() if start in (None, cell[1])]
+            share = sum(map(trains, mine)) / max(1, len(mine))
+            color = plots.AFTER if method in ("NIO()", "auto_") else plots.BEFORE
+            ax.barh(-place, 100 * share, color=color, height=0.7)
+            ax.text(100 * share + 2, -place, f"{100 * share:.0f}", va="center", fontsize=7)
+        ax.set_xlim(0, 112)
+        ax.set_title(title, fontsize=9)
+        ax.set_yticks([-k for k in range(len(methods))], methods if ax is axes[0, 0] else [])
+        ax.tick_params(labelsize=8)
+        ax.grid(visible=False)
+    axes[0, 0].set_xlabel("cells that train, %", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        made.savefig(temporary, format="png")

@@ -1,0 +1,169 @@
+"""Which starts train: every method of the library on nineteen small networks, five starts each.
+
+    make trainability                    # all that is missing, on all cores; resumable
+    make trainability ARGS=--quick       # four networks, one seed, some methods: a few minutes
+    make trainability ARGS=--table       # only the table and the figure of what is there
+    python -m benchmarks.trainability --methods "NIO()" --networks "residual*" --seeds 0
+
+A cell is a network, the start that a method is given, an optimizer and a seed. It *trains* if the
+test accuracy after six epochs on digits is at least 90%. Results are appended to
+benchmarks/trainability.jsonl as they come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import fnmatch
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+import neuroinit as ni
+from benchmarks.contenders import FRESH, METHODS, Contender
+from benchmarks.small_networks import NETWORKS
+from benchmarks.standings import figure, tables
+from neuroinit.experiments.plain import Training, digits, train
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+PICTURE = Path(__file__).parents[1] / "docs" / "trainability.png"
+SEEDS = (0, 1, 2)
+CAP = 5.0  # of a loss, in the area under its curve
+
+OPTIMIZERS: dict[str, Callable[[Iterable[Tensor]], Optimizer]] = {
+    "SGD 0.1, momentum 0.9": lambda p: SGD(p, lr=0.1, momentum=0.9),
+    "SGD 0.02, momentum 0.9": lambda p: SGD(p, lr=0.02, momentum=0.9),
+    "AdamW 0.003": lambda p: AdamW(p, lr=3e-3),
+}
+
+
+def multiplied(factor: float) -> Callable[[nn.Module, Any], None]:
+    """Weights, not biases or gains, times a factor."""
+
+    def start(model: nn.Module, batches: Any) -> None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() >= 2:
+                    parameter.mul_(factor)
+
+    return start
+
+
+STARTS: dict[str, Callable[[nn.Module, Any], Any]] = {
+    "torch's": lambda model, batches: None,
+    "times 3": multiplied(3.0),
+    "divided by 3": multiplied(1 / 3),
+    "Kaiming": lambda model, batches: ni.kaiming_(model),
+    "LSUV": lambda model, batches: ni.lsuv_(model, batches, progress=False),
+}
+QUICK = {
+    "networks": ("MLP, 10 tanh*", "residual MLP, 20*", "CNN, 4*", "recurrent, tanh"),
+    "methods": ("as it is", "LSUV", "NIO, paper's form", "NIO()"),
+    "seeds": (0,),
+}
+
+Job = tuple[str, str, str, int]  # method, network, start, seed
+
+
+def run(job: Job) -> list[dict[str, Any]]:
+    """One network from one start by one method, trained with every optimizer."""
+    method, network, start, seed = job
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of layers that a classic start leaves alone
+    data = digits()
+    batches = data.batches(64, 64, 100 + seed)
+    torch.manual_seed(seed)
+    model = NETWORKS[network]()
+    STARTS[start](model, batches)
+    contender: Contender = METHODS[method]
+    row: dict[str, Any] = dict(zip(("method", "network", "start", "seed"), job, strict=True))
+    made: tuple[nn.Module, dict[str, Any]] | None = None
+    rows = []
+    for name, optimizer in OPTIMIZERS.items():
+        if made is None or contender.aware:
+            made = _made(contender, copy.deepcopy(model), batches, optimizer)
+        started, told = made
+        trained = train(
+            copy.deepcopy(started), data, seed=seed, make=optimizer, schedule=contender.schedule
+        )
+        result = {"optimizer": name, "accuracy": trained.accuracy, "area": area(trained)}
+        rows.append({**row, **told, **result})
+    return rows
+
+
+def _made(
+    contender: Contender, model: nn.Module, batches: Any, optimizer: Any
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The model after a method; one that refuses leaves it as it was, and that is noted."""
+    begun, before = time.process_time(), copy.deepcopy(model)
+    try:
+        told = contender.apply(model, batches, optimizer) or {}
+    except (ni.GradientError, ValueError) as error:
+        return before, {"error": str(error)}
+    return model, {**told, "seconds": round(time.process_time() - begun, 2)}
+
+
+def area(trained: Training) -> float:
+    """Mean training loss; what comes after a divergence counts as the cap."""
+    capped = [min(x, CAP) if x == x else CAP for x in trained.losses]
+    capped += [CAP] * (6 * 22 - len(capped))
+    return sum(capped) / len(capped)
+
+
+def read() -> list[dict[str, Any]]:
+    """All results so far."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def jobs(methods: Iterable[str], networks: Iterable[str], seeds: Iterable[int]) -> list[Job]:
+    """The grid, method by method; one that draws afresh sees one start only."""
+    chosen = [n for n in NETWORKS if any(fnmatch.fnmatch(n, pattern) for pattern in networks)]
+    return [
+        (method, network, start, seed)
+        for method in methods
+        for seed in seeds
+        for network in chosen
+        for start in (list(STARTS)[:1] if method in FRESH else STARTS)
+    ]
+
+
+def main() -> None:
+    """Run what is missing, then print the tables and draw the figure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a few minutes' part of it")
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="NAME")
+    parser.add_argument("--networks", nargs="+", default=["*"], metavar="PATTERN")
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    grid = (args.methods, args.networks, args.seeds)
+    if args.quick:
+        grid = (QUICK["methods"], QUICK["networks"], QUICK["seeds"])
+    wanted = jobs(*grid)
+    done = {(r["method"], r["network"], r["start"], r["seed"]) for r in read()}
+    missing = [] if args.table else [job for job in wanted if job not in done]
+    if missing:
+        with get_context("spawn").Pool(args.workers) as pool, RESULTS.open("a") as file:
+            for rows in track(pool.imap_unordered(run, missing), total=len(missing)):
+                file.write("".join(json.dumps(row) + "\n" for row in rows))
+                file.flush()
+    keys = set(wanted)
+    rows = [r for r in read() if (r["method"], r["network"], r["start"], r["seed"]) in keys]
+    print(tables(rows, list(STARTS), wanted))
+    figure(rows, list(STARTS), PICTURE if not args.quick else Path("trainability-quick.png"))
+
+
+if __name__ == "__main__":
+    main()
