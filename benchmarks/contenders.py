@@ -1,4 +1,4 @@
-"""The rows of the trainability suite: every method of the library, and NIO with one thing changed."""
+"""The rows of the trainability suite: every method of the library, and NIO with one change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.methods.rules import BoundedAscent
+from neuroinit.methods.rules import BoundedAscent, HeldNorm
 
 Apply = Callable[[nn.Module, Any, Any], "dict[str, Any] | None"]
 
@@ -19,27 +19,49 @@ class Contender:
     """A way to start.
 
     Args:
-        apply: ``apply(model, batches, optimizer)`` changes the model in place, and may tell something.
+        apply: ``apply(model, batches, optimizer)`` changes the model in place, and may tell what.
         aware: What it does depends on the optimizer.
+        fresh: What it does not depend on is the start that it is given.
         schedule: Makes a learning rate schedule for the training.
+        seeds: How many of the suite's seeds are run; ablations have the first only.
     """
 
     apply: Apply = lambda model, batches, optimizer: None
     aware: bool = False
+    fresh: bool = False
     schedule: Callable[[Any], Any] | None = None
+    seeds: int = 3
 
 
-def by(method: ni.Initialization) -> Contender:
-    """A method as it is; one that draws afresh needs no data."""
+def drawn(method: ni.Initialization) -> Contender:
+    """A start that is drawn afresh."""
+
+    def apply(model: nn.Module, batches: Any, optimizer: Any) -> None:
+        data = batches if method.steps else ()
+        ni.optimize(model, data, None, method, progress=False).apply_(model)
+
+    return Contender(apply, fresh=True)
+
+
+def learned(method: ni.Initialization, seeds: int = 3) -> Contender:
+    """A method that learns scales."""
 
     def apply(model: nn.Module, batches: Any, optimizer: Any) -> dict[str, Any]:
-        data = batches if method.steps else ()
-        loss = {} if method.steps else {"loss_fn": None}
-        found = ni.optimize(model, data, method=method, progress=False, **loss)
+        found = ni.optimize(model, batches, method=method, progress=False)
         found.apply_(model)
         return {"norm": found.after.norm if found.after else None}
 
-    return Contender(apply)
+    return Contender(apply, seeds=seeds)
+
+
+def without_data(model: nn.Module, batches: Any, optimizer: Any) -> None:
+    """NIO() on random inputs with random labels."""
+    ni.nio_(model, example=batches[0][0], progress=False)
+
+
+def for_the_optimizer(model: nn.Module, batches: Any, optimizer: Any) -> None:
+    """NIO() with a bound from the optimizer."""
+    ni.nio_(model, batches, optimizer=optimizer, progress=False)
 
 
 def auto(model: nn.Module, batches: Any, optimizer: Any) -> dict[str, Any]:
@@ -48,21 +70,33 @@ def auto(model: nn.Module, batches: Any, optimizer: Any) -> dict[str, Any]:
     return {"winner": found.winner, "verdict": found.verdict, "cost": found.cost}
 
 
-PAPERS_FORM = {"rule": BoundedAscent(), "sub_batches": 2, "overlap": 0.6, "steps": 100, "gamma": 1.0}
+def changed(**fields: Any) -> Contender:
+    """NIO() with one thing changed: an ablation."""
+    return learned(ni.NIO(**fields), seeds=1)
+
 
 METHODS: dict[str, Contender] = {
     "as it is": Contender(),
     "warmup of one epoch": Contender(schedule=ni.Warmup(warmup_steps=22).schedule),
-    "Kaiming": by(ni.Kaiming()),
-    "Xavier": by(ni.Xavier()),
-    "orthogonal": by(ni.Orthogonal()),
-    "truncated normal": by(ni.TruncNormal()),
-    "LSUV": by(ni.LSUV()),
-    "GradInit": by(ni.GradInit(steps=60, lr=0.05)),
-    "MetaInit": by(ni.MetaInit(steps=60)),
-    "NIO, paper's form": by(ni.NIO(**PAPERS_FORM, lr=0.02)),
-    "NIO.paper()": by(ni.NIO.paper(steps=100)),
-    "NIO()": by(ni.NIO()),
+    "Kaiming": drawn(ni.Kaiming()),
+    "Xavier": drawn(ni.Xavier()),
+    "orthogonal": drawn(ni.Orthogonal()),
+    "truncated normal": drawn(ni.TruncNormal()),
+    "LSUV": drawn(ni.LSUV()),
+    "GradInit": learned(ni.GradInit(steps=60, lr=0.05)),
+    "MetaInit": learned(ni.MetaInit(steps=30)),
+    "NIO, paper's form": learned(
+        ni.NIO(rule=BoundedAscent(), sub_batches=2, overlap=0.6, steps=100, gamma=1.0, lr=0.02)
+    ),
+    "NIO()": learned(ni.NIO()),
+    "NIO() without data": Contender(without_data),
     "auto_": Contender(auto, aware=True),
+    "NIO(), idle layers stay": changed(rule=HeldNorm(grow=False)),
+    "NIO(), loud or not": changed(rule=HeldNorm(loud=1e9)),
+    "NIO(), explosions held only": changed(rule=HeldNorm(shrink_above=1e30)),
+    "NIO(), shrinks above 5 gamma": changed(rule=HeldNorm(shrink_above=5.0)),
+    "NIO(), no ascent": changed(rule=HeldNorm(ascent=0.0)),
+    "NIO(), gamma half the loss": changed(gamma_per_loss=0.5),
+    "NIO(), gamma 1.5 times the loss": changed(gamma_per_loss=1.5),
+    "NIO(), gamma for the optimizer": Contender(for_the_optimizer, aware=True, seeds=1),
 }
-FRESH = ("Kaiming", "Xavier", "orthogonal", "truncated normal", "LSUV")  # whatever they are given

@@ -1,4 +1,4 @@
-"""Eighteen small networks for 8x8 images: what the trainability suite starts and trains."""
+"""Nineteen small networks for 8x8 images: what the trainability suite starts and trains."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from neuroinit.experiments.networks import (
-    Residual,
-    normalized_cnn,
-    plain_cnn,
-    plain_mlp,
-    residual_cnn,
-    residual_mlp,
-)
+from neuroinit.experiments.networks import Activation, Residual, plain_mlp, residual_mlp
 
+CHANNELS = 12
 SIDE = 8  # of an image; its rows are the tokens of attention and the steps of recurrence
 
 
@@ -34,7 +28,7 @@ class Attention(nn.Module):
 class Transformer(nn.Module):
     """Pre-norm blocks over the rows of an image, with LayerNorm or without."""
 
-    def __init__(self, blocks: int, width: int = 32, normalize: bool = True) -> None:
+    def __init__(self, blocks: int, width: int = 24, normalize: bool = True) -> None:
         super().__init__()
         norm: Callable[[int], nn.Module] = nn.LayerNorm if normalize else lambda _: nn.Identity()
         self.embed = nn.Linear(SIDE, width)
@@ -45,12 +39,12 @@ class Transformer(nn.Module):
             perceptron = (nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
             body.append(Residual(norm(width), *perceptron))
         self.body = nn.Sequential(*body, norm(width))
-        self.head = nn.Linear(width, 10)
+        self.head = nn.Linear(SIDE * width, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores, from the mean of all tokens."""
-        rows = x.flatten(0, 1) if x.shape[1] == 1 else x.mean(1)
-        return torch.as_tensor(self.head(self.body(self.embed(rows) + self.place).mean(1)))
+        """Class scores, from all tokens."""
+        tokens = self.embed(x.flatten(0, 1)) + self.place
+        return torch.as_tensor(self.head(self.body(tokens).flatten(1)))
 
 
 class Recurrent(nn.Module):
@@ -77,33 +71,56 @@ def normalized_mlp(blocks: int, width: int = 48) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, width), *body, *head)
 
 
-def pooled_cnn(depth: int, width: int = 12) -> nn.Module:
-    """Plain convolutions with strides, and the mean over what is left of the image."""
-    layers: list[nn.Module] = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU()]
-    for k in range(depth - 1):
-        stride = 2 if k in (1, depth - 3) else 1
-        layers += [nn.Conv2d(width, width, 3, stride, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+def cnn(depth: int, activation: Activation = nn.ReLU, norm: bool = False) -> nn.Module:
+    """Plain 3x3 convolutions on 4x4 features, with BatchNorm or without, and a linear classifier."""
+    layers: list[nn.Module] = [nn.Conv2d(1, CHANNELS, 3, 2, padding=1), activation()]
+    for _ in range(depth - 1):
+        between = [nn.BatchNorm2d(CHANNELS)] if norm else []
+        layers += [nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), *between, activation()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(SIDE * SIDE // 4 * CHANNELS, 10))
+
+
+def pooled_cnn(depth: int) -> nn.Module:
+    """Plain convolutions, and the mean over the image."""
+    *layers, _, _ = cnn(depth)
+    layers[-2] = nn.Conv2d(CHANNELS, 2 * CHANNELS, 3, 2, padding=1)
+    pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * CHANNELS, 10))
+    return nn.Sequential(*layers, *pooled)
+
+
+def residual_cnn(blocks: int, activation: Activation = nn.ReLU) -> nn.Module:
+    """Blocks of two convolutions on 4x4 features."""
+    body = [
+        Residual(
+            nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
+            activation(),
+            nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
+            activation(),
+        )
+        for _ in range(blocks)
+    ]
+    head = (nn.Flatten(), nn.Linear(SIDE * SIDE // 4 * CHANNELS, 10))
+    return nn.Sequential(nn.Conv2d(1, CHANNELS, 3, 2, padding=1), *body, *head)
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "MLP, 3 ReLU layers": lambda: plain_mlp(3, 48),
-    "MLP, 3 ReLU layers, wide": lambda: plain_mlp(3, 384),
+    "MLP, 3 ReLU layers, wide": lambda: plain_mlp(3, 256),
     "MLP, 10 ReLU layers": lambda: plain_mlp(10, 48),
     "MLP, 10 tanh layers": lambda: plain_mlp(10, 48, nn.Tanh),
-    "MLP, 20 GELU layers, narrow": lambda: plain_mlp(20, 24, nn.GELU),
+    "MLP, 12 GELU layers, narrow": lambda: plain_mlp(12, 24, nn.GELU),
     "residual MLP, 20 ReLU blocks": lambda: residual_mlp(20, 48),
     "residual MLP, 10 tanh blocks": lambda: residual_mlp(10, 48, nn.Tanh),
     "LayerNorm MLP, 8 GELU blocks": lambda: normalized_mlp(8),
-    "CNN, 4 ReLU layers": lambda: plain_cnn(4, 8),
-    "CNN, 10 ReLU layers": lambda: plain_cnn(10, 8),
-    "CNN, 8 tanh layers": lambda: plain_cnn(8, 8, nn.Tanh),
+    "CNN, 4 ReLU layers": lambda: cnn(4),
+    "CNN, 10 ReLU layers": lambda: cnn(10),
+    "CNN, 8 tanh layers": lambda: cnn(8, nn.Tanh),
     "CNN, 6 ReLU layers, pooled": lambda: pooled_cnn(6),
-    "residual CNN, 8 ReLU blocks": lambda: residual_cnn(8, 8),
-    "residual CNN, 5 GELU blocks": lambda: residual_cnn(5, 8, nn.GELU),
-    "BatchNorm CNN, 6 ReLU layers": lambda: normalized_cnn(6, 8),
-    "transformer, 3 blocks, LayerNorm": lambda: Transformer(3),
-    "transformer, 4 blocks, no normalization": lambda: Transformer(4, normalize=False),
+    "residual CNN, 8 ReLU blocks": lambda: residual_cnn(8),
+    "residual CNN, 5 GELU blocks": lambda: residual_cnn(5, nn.GELU),
+    "BatchNorm CNN, 6 ReLU layers": lambda: cnn(6, norm=True),
+    "transformer, 2 blocks, LayerNorm": lambda: Transformer(2),
+    "transformer, 3 blocks, no normalization": lambda: Transformer(3, normalize=False),
     "recurrent, tanh": lambda: Recurrent(nn.RNN),
     "recurrent, LSTM": lambda: Recurrent(nn.LSTM),
 }

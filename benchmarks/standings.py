@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import FRESH, METHODS
+from benchmarks.contenders import METHODS
 
 GOOD = 0.9  # test accuracy from which a cell trains
 BEFORE = "as it is"
@@ -19,7 +19,7 @@ def by_cell(rows: list[dict[str, Any]], starts: list[str]) -> Found:
     """Method -> cell -> row; a method that draws afresh has one row for all starts."""
     found: Found = defaultdict(dict)
     for row in rows:
-        for start in starts if row["method"] in FRESH else [row["start"]]:
+        for start in starts if METHODS[row["method"]].fresh else [row["start"]]:
             cell = (row["network"], start, row["optimizer"], row["seed"])
             found[row["method"]][cell] = row
     return found
@@ -68,7 +68,11 @@ def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> 
             f"{s['seconds']:.1f} |"
         )
     anyone = {c for m in shown for c, row in found[m].items() if trains(row) and c in before}
-    lines += ["", f"{len(anyone)} of {len(before)} cells train from at least one of these rows.", ""]
+    lines += [
+        "",
+        f"{len(anyone)} of {len(before)} cells train from at least one of these rows.",
+        "",
+    ]
     lines += ["| network | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
     for network in dict.fromkeys(cell[0] for cell in before):
         cells = [c for c in before if c[0] == network]

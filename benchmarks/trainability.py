@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 import neuroinit as ni
-from benchmarks.contenders import FRESH, METHODS, Contender
+from benchmarks.contenders import METHODS, Contender
 from benchmarks.small_networks import NETWORKS
 from benchmarks.standings import figure, tables
 from neuroinit.experiments.plain import Training, digits, train
@@ -133,8 +133,9 @@ def jobs(methods: Iterable[str], networks: Iterable[str], seeds: Iterable[int]) 
         (method, network, start, seed)
         for method in methods
         for seed in seeds
+        if seed in SEEDS[: METHODS[method].seeds]
         for network in chosen
-        for start in (list(STARTS)[:1] if method in FRESH else STARTS)
+        for start in (list(STARTS)[:1] if METHODS[method].fresh else STARTS)
     ]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
@@ -21,6 +21,7 @@ from neuroinit.methods.nio import NIO
 from neuroinit.optimize import optimize
 from neuroinit.problem import ComputeLoss, LossFunction
 from neuroinit.result import Result
+from neuroinit.rollouts import OptimizerLike, rate_of
 from neuroinit.run import OnStep
 
 _OPTIONS = (
@@ -51,6 +52,8 @@ def nio_(
     autocast: torch.dtype | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 10,
+    example: Tensor | Sequence[int] | None = None,
+    optimizer: OptimizerLike | None = None,
     **fields: Any,
 ) -> Result:
     """Optimize the initialization of a model in place, like ``torch.nn.init``.
@@ -62,7 +65,11 @@ def nio_(
         batches: Batches as for :func:`optimize`.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress``,
-            ``on_step``, ``memory_limit``, ``autocast``, ``checkpoint`` and ``checkpoint_every``.
+            ``on_step``, ``memory_limit``, ``autocast``, ``checkpoint``, ``checkpoint_every`` and
+            ``example``.
+        optimizer: What you will train with, or a function of parameters that makes it: the bound
+            fits SGD's learning rate and momentum then. What that is worth is in
+            ``docs/trainability.md``.
         **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
 
     Returns:
@@ -85,7 +92,10 @@ def nio_(
         "autocast": autocast,
         "checkpoint": checkpoint,
         "checkpoint_every": checkpoint_every,
+        "example": example,
     }
+    if optimizer is not None:
+        options["rate"] = rate_of(optimizer)
     return _learned("nio_", NIO, model, batches, loss_fn, {**options, **fields})
 
 

@@ -71,11 +71,33 @@ def check_optimizer(optimizer: Any) -> None:
         if "initial_lr" in group and group["initial_lr"] != group["lr"]:
             warnings.warn(
                 f"A scheduler has set the learning rate to {group['lr']:.3g}, of "
-                f"{group['initial_lr']:.3g}: the rollouts use what it is now. Call this before "
+                f"{group['initial_lr']:.3g}: what it is now is used. Call this before "
                 "making the scheduler, or pass a function such as `lambda p: SGD(p, lr=0.1)`.",
                 stacklevel=4,
             )
             return
+
+
+def rate_of(optimizer: OptimizerLike) -> float | None:
+    """How far SGD goes in the end by one gradient; ``None`` where its length does not matter.
+
+    Example:
+        >>> round(rate_of(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)), 6)
+        1.0
+        >>> rate_of(torch.optim.Adam) is None
+        True
+    """
+    check_optimizer(optimizer)
+    made = optimizer if isinstance(optimizer, Optimizer) else optimizer([torch.zeros(1)])
+    if not isinstance(made, torch.optim.SGD):
+        return None
+    rates = [
+        float(group["lr"]) * (1 - group["dampening"]) / (1 - group["momentum"])
+        if group["momentum"]
+        else float(group["lr"])
+        for group in made.param_groups
+    ]
+    return max(rates) or None
 
 
 class Rollout:

@@ -6,6 +6,7 @@ Yang et al., *Towards Theoretically Inspired Neural Initialization Optimization*
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,10 @@ class NIO(Method):
         gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network that says
             nothing, times ``gamma_per_loss``.
         gamma_per_loss: See ``gamma``; why it is 1 is in ``docs/defaults.md``.
+        rate: How far training goes by a gradient, ``lr / (1 - momentum)`` for SGD: with it,
+            ``"auto"`` is ``sqrt(loss / rate)``, where the first steps promise no more than the loss
+            there is, but within a factor of 2 of what it is without. :func:`nio_` reads it from an
+            ``optimizer``.
         sub_batches: Number of sub-batches ``D``, or ``"samples"``.
         overlap: Overlap ratio ``r``.
         split: How a batch is cut: ``"cover"``, ``"paper"`` (Eq. 8) or ``"reference"``.
@@ -70,6 +75,7 @@ class NIO(Method):
     lr: float = 0.3
     gamma: float | str = "auto"
     gamma_per_loss: float = 1.0
+    rate: float | None = None
     sub_batches: int | str = 8
     overlap: float = 0.0
     split: str = "cover"
@@ -85,6 +91,8 @@ class NIO(Method):
         else:
             check_number("gamma", self.gamma, 0.0, also='or "auto"')
         check_number("gamma_per_loss", self.gamma_per_loss, 0.0)
+        if self.rate is not None:
+            check_number("rate", self.rate, 0.0)
         check_split(self.sub_batches, self.overlap, self.split, self.batch_stats)
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
@@ -136,7 +144,11 @@ class NIO(Method):
                 f"`gamma = 'auto'` takes the bound from the loss at zero output, which is {loss}. "
                 "Pass a number, for example `gamma=1.0`."
             )
-        return dataclasses.replace(self, gamma=self.gamma_per_loss * loss)
+        usual = self.gamma_per_loss * loss
+        if self.rate is None:
+            return dataclasses.replace(self, gamma=usual)
+        promised = math.sqrt(loss / self.rate)
+        return dataclasses.replace(self, gamma=min(max(promised, usual / 2), 2 * usual))
 
     def start(self, problem: Problem) -> tuple[Tensor, State]:
         """The rule's start."""
@@ -165,7 +177,7 @@ class NIO(Method):
         gamma = float(self.gamma)
         position, found = self._derivative(problem, batch, plan, engine, position)
         moments = found.moments
-        scales, state = self.rule.move(position, found.gradient, moments, gamma, self.lr)
+        scales, state = self.rule.move(position, found, gamma, self.lr)
         return Step(
             scales=scales,
             state=state,

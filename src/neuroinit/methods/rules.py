@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.checks import check_callable, check_number
+from neuroinit.gradients import Derivative
 from neuroinit.measures import Moments
 from neuroinit.scales import Position, State, TwoMomentAdam, Update
 
@@ -85,7 +86,7 @@ class Rule(Protocol):
         ...
 
     def move(
-        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
+        self, position: Position, found: Derivative, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """The scales after the step, and the new state."""
         ...
@@ -139,11 +140,11 @@ class BoundedAscent:
         return bool(self.bounded(moments) > gamma)
 
     def move(
-        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
+        self, position: Position, found: Derivative, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """One step of the update."""
-        constrained = self.constrained(moments, gamma)
-        return self.update.step(position.scales, gradient, lr, constrained, position.state)
+        constrained = self.constrained(found.moments, gamma)
+        return self.update.step(position.scales, found.gradient, lr, constrained, position.state)
 
     def retreat(self, position: Position, lr: float) -> Tensor | None:
         """The paper has no answer to a start that is not finite."""
@@ -159,12 +160,15 @@ class HeldNorm:
     - *shrink*: a start whose norm explodes is shrunk, all tensors alike, until its norm is well
       below ``gamma``, or no longer falls. At ``gamma`` itself the branches of a residual network
       are still too large.
-    - *hold*: away from ``gamma``, the tensors that matter (``|u_k|`` above a share of the largest)
-      take equal steps towards it: the norm is not to be met by the last layers alone.
+    - *hold*: above ``gamma``, the tensors that matter (``u_k`` above a share of the largest) shrink
+      by equal steps. Below it they grow, and with them every weight that does not matter *yet*: the
+      depth of a network that says nothing has no derivative, and the last layer alone could meet
+      ``gamma``. Tensors that saturate what follows (``u_k`` below minus the share) shrink.
+      Nothing grows while the loss is well above the least so far: the network is loud enough.
     - *ascend*: near ``gamma``, small and decaying steps up the objective.
 
     Biases start at the clamp, because a network can meet any bound by its biases alone. What each
-    part is worth is in ``docs/defaults.md``.
+    part is worth is in ``docs/trainability.md``.
 
     Args:
         objective: What is maximized once the norm is right.
@@ -172,6 +176,8 @@ class HeldNorm:
         shrink_to: How far, as a multiple of ``gamma``.
         band: The norm is right if its logarithm is within this distance of ``gamma``'s.
         share: Which tensors matter.
+        grow: Below ``gamma``, weights that do not matter yet grow too.
+        loud: Nothing grows while the loss is above this multiple of the least so far.
         ascent: Length of an ascent step, as a share of ``lr``; it decays to zero.
         gram: The objective reads ``moments.gram``.
     """
@@ -181,8 +187,9 @@ class HeldNorm:
     shrink_to: float = 0.3
     band: float = 0.2
     share: float = 0.2
-    ascent: float = 0.1
     grow: bool = True
+    loud: float = 1.2
+    ascent: float = 0.1
     gram: bool = False
 
     def __post_init__(self) -> None:
@@ -191,6 +198,7 @@ class HeldNorm:
         check_number("shrink_to", self.shrink_to, 0.0, 1.0)
         check_number("band", self.band, 0.0)
         check_number("share", self.share, 0.0, 1.0, closed=True)
+        check_number("loud", self.loud, 1.0)
         check_number("ascent", self.ascent, 0.0, closed=True)
 
     def start(self, names: list[str], lowest: Tensor) -> Tensor:
@@ -199,16 +207,22 @@ class HeldNorm:
         return torch.where(bias, lowest, torch.ones_like(lowest))
 
     def init(self, scales: Tensor) -> State:
-        """Whether the start is being shrunk (1, 0; -1 before that is decided); the last norm."""
+        """What is remembered.
+
+        Whether the start is being shrunk (1, 0; -1 before that is decided), the last norm, the
+        least loss so far, whether the last one was loud, and which tensors are weights.
+        """
         return {
             "shrinking": scales.new_tensor(-1.0),
             "norm": scales.new_tensor(math.inf),
-            "weight": (scales >= 1.0).to(scales),
+            "least": scales.new_tensor(math.inf),
+            "loud": scales.new_tensor(0.0),
+            "weight": (scales >= 1).to(scales),
         }
 
     def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The logarithm of the norm, or minus the objective near ``gamma``."""
-        if self._shrinking(position, moments, gamma) or self._off(moments, gamma):
+        if self._shrinking(position, moments, gamma) or self._off(position, moments, gamma):
             return moments.norm.log()
         return -self.objective(moments)
 
@@ -217,25 +231,28 @@ class HeldNorm:
         return bool(moments.norm.detach() > gamma * math.exp(self.band))
 
     def move(
-        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
+        self, position: Position, found: Derivative, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
-        """Shrink, hold or ascend."""
-        scales, norm = position.scales, float(moments.norm)
-        u = gradient * scales
-        shrinking = self._shrinking(position, moments, gamma)
+        """One step: shrink, hold or ascend."""
+        scales, norm = position.scales, float(found.moments.norm)
+        u = found.gradient * scales
+        shrinking = self._shrinking(position, found.moments, gamma)
         if shrinking:
             wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
             step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
-        elif self._off(moments, gamma):
-            matters = self._matters(position, u, grow=self.grow and norm < gamma)
-            length = math.log(gamma / norm) / max(float((u * matters).sum()), 1e-6)
-            step = matters * max(-lr, min(lr, length))
+        elif self._off(position, found.moments, gamma):
+            towards = self._falling(u) if norm > gamma else self._rising(u, position)
+            length = math.log(gamma / norm) / max(float((u * towards).sum()), 1e-6)
+            step = towards * max(-lr, min(lr, length))
         else:
             length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
+        least = min(found.loss, float(position.state["least"]))
         state = {
             "shrinking": scales.new_tensor(float(shrinking)),
             "norm": scales.new_tensor(norm),
+            "least": scales.new_tensor(least),
+            "loud": scales.new_tensor(float(found.loss > self.loud * least)),
             "weight": position.state["weight"],
         }
         return scales * step.exp(), state
@@ -244,17 +261,25 @@ class HeldNorm:
         """Shrink blindly; a network that was finite once is not touched this way."""
         return position.scales * math.exp(-lr) if position.state["shrinking"] != 0 else None
 
-    def _matters(self, position: Position, u: Tensor, grow: bool) -> Tensor:
-        """Which tensors take a step of the hold, and in which direction the norm grows."""
-        matters = torch.where(u.abs() > self.share * u.abs().max(), u.sign(), 0.0)
-        if not grow:
-            return matters
-        dead = (matters == 0) & (position.state["weight"] > 0)
-        grown = torch.where(dead, 1.0, matters)
-        return grown if float((u * grown).sum()) > 0 else matters
+    def _falling(self, u: Tensor) -> Tensor:
+        """Which tensors shrink the norm by shrinking; if none does, those that do by growing."""
+        falling = (u > self.share * u.abs().max()).to(u)
+        return falling if falling.any() else self._signs(u)
 
-    def _off(self, moments: Moments, gamma: float) -> bool:
-        return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band
+    def _rising(self, u: Tensor, position: Position) -> Tensor:
+        """Which tensors grow (1) or shrink (-1) to raise the norm."""
+        signs = self._signs(u)
+        idle = (signs == 0) & (position.state["weight"] > 0)
+        rising = torch.where(idle, 1.0, signs) if self.grow else signs
+        return rising if (u * rising).sum() > 0 else signs
+
+    def _signs(self, u: Tensor) -> Tensor:
+        return torch.where(u.abs() > self.share * u.abs().max(), u.sign(), 0.0)
+
+    def _off(self, position: Position, moments: Moments, gamma: float) -> bool:
+        """Whether the norm is to be moved; it is not to be raised where the loss is loud."""
+        distance = math.log(float(moments.norm.detach()) / gamma)
+        return distance > self.band or (distance < -self.band and position.state["loud"] == 0)
 
     def _shrinking(self, position: Position, moments: Moments, gamma: float) -> bool:
         """Decided at the first step; over once the norm is low, stalls, or after half the steps."""
