@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -14,6 +15,7 @@ from neuroinit.experiments.models.norms import without_batchnorm
 from neuroinit.experiments.models.resnet import ResNet
 from neuroinit.experiments.models.wrn import WideResNet
 
+Maker = Callable[[int], nn.Module]  # of the number of classes
 NO_BATCHNORM = "-nobn"
 
 
@@ -31,30 +33,28 @@ def _swin(classes: int) -> nn.Module:
     return swin
 
 
-def _torchvision(name: str, classes: int) -> nn.Module:
+def _torchvision(name: str) -> Maker:
     models = vision.torchvision().models
     if name not in models.list_models(module=models):
         raise ValueError(f"torchvision has no classifier `{name}`: see torchvision.models.")
-    model: nn.Module = models.get_model(name, weights=None, num_classes=classes)
-    return model
+    return lambda classes: models.get_model(name, weights=None, num_classes=classes)
 
 
-def _timm(name: str, classes: int) -> nn.Module:
+def _timm(name: str) -> Maker:
     timm = vision.timm()
     if not timm.is_model(name):
         raise ValueError(f"timm has no model `{name}`: see timm.list_models().")
-    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
-    return model
+    return lambda classes: timm.create_model(name, pretrained=False, num_classes=classes)
 
 
-# pattern of a name -> the model from the groups of its pattern and the number of classes
-FAMILIES: dict[str, Callable[..., nn.Module]] = {
-    r"resnet-(\d+)": lambda depth, classes: ResNet(int(depth), classes),
-    r"densenet-(\d+)": lambda depth, classes: DenseNet(int(depth), classes, bc=False),
-    r"densenet-bc-(\d+)": lambda depth, classes: DenseNet(int(depth), classes, bc=True),
-    r"wrn-(\d+)-(\d+)": lambda depth, k, classes: WideResNet(int(depth), int(k), classes),
-    r"fixup-resnet-(\d+)": lambda depth, classes: FixupResNet(int(depth), classes),
-    r"swin-cifar": _swin,
+# pattern of a name -> what makes the model, from the groups of the pattern
+FAMILIES: dict[str, Callable[..., Maker]] = {
+    r"resnet-(\d+)": lambda depth: partial(ResNet, int(depth)),
+    r"densenet-(\d+)": lambda depth: partial(DenseNet, int(depth), bc=False),
+    r"densenet-bc-(\d+)": lambda depth: partial(DenseNet, int(depth), bc=True),
+    r"wrn-(\d+)-(\d+)": lambda depth, k: partial(WideResNet, int(depth), int(k)),
+    r"fixup-resnet-(\d+)": lambda depth: partial(FixupResNet, int(depth)),
+    r"swin-cifar": lambda: _swin,
     r"torchvision:(\w+)": _torchvision,
     r"timm:([\w.]+)": _timm,
 }
@@ -92,10 +92,17 @@ def build(name: str, classes: int = 10) -> nn.Module:
     """
     if classes < 1:
         raise ValueError(f"`classes` should be at least 1. Found `classes={classes}`.")
-    stem = name.removesuffix(NO_BATCHNORM)
+    model = maker(name)(classes)
+    return without_batchnorm(model) if name.endswith(NO_BATCHNORM) else model
+
+
+def maker(name: str) -> Maker:
+    """What makes a model of this name, with its BatchNorm; raises as :func:`build` does.
+
+    Called alone, it tells a wrong name before data is read.
+    """
     for pattern, family in FAMILIES.items():
-        match = re.fullmatch(pattern, stem)
+        match = re.fullmatch(pattern, name.removesuffix(NO_BATCHNORM))
         if match:
-            model = family(*match.groups(), classes)
-            return without_batchnorm(model) if stem != name else model
+            return family(*match.groups())
     raise ValueError(f"There is no model `{name}`. Choose one of {', '.join(names())}.")
