@@ -81,7 +81,7 @@ def fitting(
     if needed > limit:
         warnings.warn(
             f"A step needs about {_megabytes(needed)}, more than "
-            f"{_megabytes(limit)} {'free' if memory_limit is None else 'of `memory_limit`'}. "
+            f"{_megabytes(limit)} {'to be had' if memory_limit is None else 'of `memory_limit`'}. "
             "Smaller pieces than these are not possible; trying all the same.",
             stacklevel=7,
         )

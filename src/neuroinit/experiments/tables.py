@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,7 @@ class Table:
 def _escaped(text: str) -> str:
     for sign in "%&_#":
         text = text.replace(sign, f"\\{sign}")
+    text = re.sub(r'"([^"]*)"', r"``\1''", text)
     return text.replace("±", r"$\pm$")
 
 
