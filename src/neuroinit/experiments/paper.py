@@ -190,11 +190,9 @@ def table3(scale: Scale, data: str | None) -> Iterator[Cell]:
     """Table 3: ResNet-50 on ImageNet, or its stand-in."""
     base = replace(scale.imagenet, data=data or scale.imagenet.data)
     rows = methods(replace(scale, steps=_imagenet_steps(scale)), "imagenet-resnet50")
-    if base.model.startswith("resnet-"):  # torchvision's ResNet has no FixUp
-        rows["FixUp"] = {"method": "fixup", "model": f"fixup-{base.model}"}
+    rows["FixUp"] = {"method": "fixup", "model": f"fixup-{base.model.removeprefix('torchvision:')}"}
     for row in ("Kaiming", "FixUp", "MetaInit", "GradInit", AUTHORS, OURS):
-        if row in rows:
-            yield Cell("", row, "ResNet", replace(base, **rows[row]))
+        yield Cell("", row, "ResNet", replace(base, **rows[row]))
 
 
 def _imagenet_steps(scale: Scale) -> dict[str, int]:

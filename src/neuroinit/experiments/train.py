@@ -182,7 +182,7 @@ class Run:
         with (
             self.metrics_path.open("a") as metrics,
             Progress(f"{self.config.model}, {self.config.method}", total, progress) as bar,
-            board(self.folder, len(self.losses)) as scalar,
+            board(self.folder, len(self.losses) + 1) as scalar,
         ):
             saved = time.monotonic()
             while len(self.tests) < self.config.epochs and not self.diverged:

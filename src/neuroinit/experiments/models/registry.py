@@ -10,7 +10,7 @@ from torch import nn
 
 from neuroinit.experiments import vision
 from neuroinit.experiments.models.densenet import DenseNet
-from neuroinit.experiments.models.fixup import FixupResNet
+from neuroinit.experiments.models.fixup import FixupResNet, FixupResNet50
 from neuroinit.experiments.models.norms import without_batchnorm
 from neuroinit.experiments.models.resnet import ResNet
 from neuroinit.experiments.models.wrn import WideResNet
@@ -54,6 +54,7 @@ FAMILIES: dict[str, Callable[..., Maker]] = {
     r"densenet-bc-(\d+)": lambda depth: partial(DenseNet, int(depth), bc=True),
     r"wrn-(\d+)-(\d+)": lambda depth, k: partial(WideResNet, int(depth), int(k)),
     r"fixup-resnet-(\d+)": lambda depth: partial(FixupResNet, int(depth)),
+    r"fixup-resnet50": lambda: FixupResNet50,
     r"swin-cifar": lambda: _swin,
     r"torchvision:(\w+)": _torchvision,
     r"timm:([\w.]+)": _timm,
@@ -71,7 +72,14 @@ def names() -> list[str]:
     plain += ["densenet-40", "densenet-bc-100", "wrn-28-10"]
     fixup = [f"fixup-{name}" for name in plain if name.startswith("resnet")]
     big = ["torchvision:resnet50", "timm:swin_tiny_patch4_window7_224"]
-    return [*plain, *(name + NO_BATCHNORM for name in plain), *fixup, "swin-cifar", *big]
+    return [
+        *plain,
+        *(name + NO_BATCHNORM for name in plain),
+        *fixup,
+        "fixup-resnet50",
+        "swin-cifar",
+        *big,
+    ]
 
 
 def build(name: str, classes: int = 10) -> nn.Module:
