@@ -1,9 +1,9 @@
 """ResNets for CIFAR, and ResNet-50, as FixUp (Zhang, Dauphin and Ma, 2019) needs them.
 
-There is no normalization. A scalar bias stands before every convolution, activation and the classifier, and one scalar
-multiplier ends every residual branch. Their starting values, and the scaling of the weights, are
-``neuroinit.fixup_``'s job, which finds the branches by the attributes ``fixup_branch`` and
-``fixup_classifier``.
+There is no normalization. A scalar bias stands before every convolution, activation and the
+classifier, and one scalar multiplier ends every residual branch. Their starting values, and the
+scaling of the weights, are ``neuroinit.fixup_``'s job, which finds the branches by the attributes
+``fixup_branch`` and ``fixup_classifier``.
 """
 
 from __future__ import annotations
