@@ -7,6 +7,7 @@ from torch import nn
 import neuroinit as ni
 from neuroinit.experiments.models import build, names
 from neuroinit.experiments.models.norms import Bias
+from neuroinit.experiments.models.registry import AUXILIARY
 
 
 def count(model):
@@ -93,6 +94,11 @@ def test_a_fixup_network_names_its_branches():
 def test_wrong_names_say_what_to_do(name, message):
     with pytest.raises(ValueError, match=message):
         build(name)
+
+
+@pytest.mark.parametrize("name", AUXILIARY)
+def test_one_output_where_torchvision_has_several(name):
+    assert build(f"torchvision:{name}", 7)(torch.randn(2, 3, 80, 80)).shape == (2, 7)
 
 
 def test_names_are_buildable():

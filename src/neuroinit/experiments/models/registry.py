@@ -17,6 +17,7 @@ from neuroinit.experiments.models.wrn import WideResNet
 
 Maker = Callable[[int], nn.Module]  # of the number of classes
 NO_BATCHNORM = "-nobn"
+AUXILIARY = ("googlenet", "inception_v3")  # of torchvision; built with one output, not three
 
 
 def _swin(classes: int) -> nn.Module:
@@ -37,7 +38,8 @@ def _torchvision(name: str) -> Maker:
     models = vision.torchvision().models
     if name not in models.list_models(module=models):
         raise ValueError(f"torchvision has no classifier `{name}`: see torchvision.models.")
-    return lambda classes: models.get_model(name, weights=None, num_classes=classes)
+    single = {"aux_logits": False, "init_weights": True} if name in AUXILIARY else {}
+    return lambda classes: models.get_model(name, weights=None, num_classes=classes, **single)
 
 
 def _timm(name: str) -> Maker:
