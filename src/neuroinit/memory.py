@@ -82,7 +82,7 @@ def fitting(
         warnings.warn(
             f"A step needs about {_megabytes(needed)}, more than "
             f"{_megabytes(limit)} {'to be had' if memory_limit is None else 'of `memory_limit`'}. "
-            "Smaller pieces than these are not possible; trying all the same.",
+            "Smaller pieces than these are not possible, a smaller batch is; trying all the same.",
             stacklevel=7,
         )
     return Room("stream", room.microbatch)
