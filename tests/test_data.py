@@ -72,6 +72,17 @@ def test_a_subset_is_always_the_same():
     assert len(sets[0]) == 50
 
 
+def test_mean_and_deviation_need_no_copy_of_all_images(monkeypatch):
+    whole = load("digits")
+    monkeypatch.setattr(module, "MOMENTS", 500 * 3 * 8 * 8)
+    load.cache_clear()
+    some = load("digits")
+    load.cache_clear()
+    assert not torch.equal(some.mean, whole.mean)
+    assert torch.allclose(some.mean, whole.mean, atol=0.01)
+    assert torch.allclose(some.std, whole.std, atol=0.01)
+
+
 def batch_of(data, count=64):
     return next(data.epoch(0, count, seed=0))
 

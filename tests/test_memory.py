@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
+from neuroinit import memory
 from neuroinit.errors import out_of_memory
 from neuroinit.memory import Room, fitting, graph_bytes
 from neuroinit.plan import make_plan
@@ -57,10 +58,36 @@ def test_auto_keeps_then_streams_then_cuts(batches):
     room, piece = chosen(network(), batches[0], 2**40)
     assert room == Room("keep")
     vectors = 4 * 4 * sum(p.numel() for p in network().parameters())
-    assert chosen(network(), batches[0], int(2 * piece + vectors))[0] == Room("stream", 4)
-    room, _ = chosen(network(), batches[0], int(piece + vectors))
-    assert room.engine == "stream"
-    assert room.microbatch == 4
+    assert chosen(network(), batches[0], int(4 * piece + vectors))[0] == Room("stream", 4)
+    assert chosen(network(), batches[0], int(piece + vectors))[0] == Room("stream", 2)
+
+
+def test_slices_of_one_forward_pass_are_not_taken_for_free(batches):
+    problem = Problem(network(nn.BatchNorm1d(32)), F.cross_entropy)
+    problem.place(problem.unit_scales)
+
+    def least_that_keeps(d):
+        plan = make_plan(problem, batches[0], d, 0.0, "cover", "batch")
+        sizes = range(2**12, 2**19, 2**10)
+        return next(
+            s for s in sizes if fitting(problem, batches[0], plan, Room("auto"), s).engine == "keep"
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that a step does not fit
+        assert least_that_keeps(2) < least_that_keeps(4) < least_that_keeps(8)
+
+
+def test_a_container_has_less_than_its_host(tmp_path, monkeypatch):
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    host = memory.free_memory(cpu)
+    (tmp_path / "memory.current").write_text("300\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_memory(cpu) > 1000
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert host > 1000
+    assert memory.free_memory(cpu) == 700
 
 
 def test_graph_bytes_grow_with_the_samples(batches):

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+import neuroinit as ni
 from neuroinit.experiments.models import build, names
 from neuroinit.experiments.models.norms import Bias
+from neuroinit.experiments.models.registry import AUXILIARY
 
 
 def count(model):
@@ -24,6 +26,7 @@ PUBLISHED = {  # millions, as printed in the papers
     "wrn-16-8": (11.0, 1),
     "torchvision:resnet50": (25.6, 1),
     "timm:swin_tiny_patch4_window7_224": (28.3, 1),
+    "fixup-resnet50": (25.5, 1),  # ResNet-50 less its BatchNorms
 }
 
 
@@ -31,7 +34,7 @@ PUBLISHED = {  # millions, as printed in the papers
 def test_parameters_as_published(name):
     millions, digits = PUBLISHED[name]
     with torch.device("meta"):
-        model = build(name, 1000 if ":" in name else 10)
+        model = build(name, 1000 if ":" in name or name.endswith("50") else 10)
     assert round(count(model) / 1e6, digits) == millions
 
 
@@ -53,6 +56,20 @@ def test_without_batchnorm_a_bias_takes_each_place(name):
     assert places == [n for n, m in plain.named_modules() if isinstance(m, Bias)]
     assert count(normed) - count(plain) == sum(normed.get_submodule(p).num_features for p in places)
     assert all((plain.get_submodule(p).bias == 0).all() for p in places)
+
+
+def test_fixups_resnet50_is_torchvisions_without_its_norms():
+    with torch.device("meta"):
+        ours, theirs = build("fixup-resnet50", 1000), build("torchvision:resnet50", 1000)
+    ours, theirs = (
+        sorted(p.shape for p in model.parameters() if p.dim() > 1) for model in (ours, theirs)
+    )
+    assert ours == theirs
+    model = build("fixup-resnet50", 7)
+    ni.fixup_(model)
+    images = torch.randn(2, 3, 64, 64)
+    assert (model(images) == 0).all()  # FixUp's classifier starts at zero
+    assert [len(m.fixup_branch) for m in model.blocks] == [3] * 16
 
 
 def test_a_fixup_network_names_its_branches():
@@ -77,6 +94,11 @@ def test_a_fixup_network_names_its_branches():
 def test_wrong_names_say_what_to_do(name, message):
     with pytest.raises(ValueError, match=message):
         build(name)
+
+
+@pytest.mark.parametrize("name", AUXILIARY)
+def test_one_output_where_torchvision_has_several(name):
+    assert build(f"torchvision:{name}", 7)(torch.randn(2, 3, 80, 80)).shape == (2, 7)
 
 
 def test_names_are_buildable():

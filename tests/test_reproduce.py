@@ -1,6 +1,8 @@
 """Every table and figure of the paper at smoke scale, from the command to the files."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -8,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 from neuroinit import cli
-from neuroinit.experiments import figures, grid
+from neuroinit.experiments import costs, figures, grid
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
-from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, SCALES
+from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, SCALES, chosen
 from neuroinit.experiments.printed import PRINTED, printed
 from neuroinit.experiments.reproduce import NAMES, reproduce
 from neuroinit.experiments.starts import learned
@@ -32,7 +34,11 @@ def test_smoke(name, tmp_path, capsys, monkeypatch):
         absent = ("DenseNet-100", "WRN-28-10", "3")  # what only the paper's scale has
         shown = [n for (_, *where), n in PRINTED[name].items() if not set(where) & set(absent)]
         assert [number for number in shown if number not in text] == []
+        assert "Ours: digits, 128 training images, 1 epoch in batches of 32." in text
         assert "Mean ± standard deviation of 2 seeds." in text
+        rule = "below twice that of chance" if name == "table5" else "a loss was not finite"
+        assert rule in text
+        assert rule in (tmp_path / f"{name}-smoke.tex").read_text()
     else:
         assert (tmp_path / f"{name}-smoke.png").stat().st_size > 5000
     monkeypatch.setattr("neuroinit.experiments.train.Run", None)  # nothing is run a second time
@@ -79,6 +85,8 @@ def test_latex_is_escaped():
     table = Table("Title", ["a_b", "%"], [["1 ± 2", "x & y"]], "Note.")
     assert r"1 $\pm$ 2 & x \& y \\" in table.latex()
     assert r"a\_b & \%" in table.latex()
+    quoted = Table("Title", ["a"], [["b"]], 'Said "fail".').latex()
+    assert "Said ``fail''." in quoted
 
 
 def test_an_interrupted_grid_goes_on(tmp_path, monkeypatch):
@@ -119,21 +127,67 @@ def test_an_interrupted_figure_goes_on(tmp_path, monkeypatch):
         ({"name": "table9", "scale": "smoke"}, "no name `table9`"),
         ({"name": "table1", "scale": "huge"}, "no scale `huge`"),
         ({"name": "table1", "scale": "smoke", "training": False}, "without training"),
+        (
+            {"name": "table1", "scale": "smoke", "only": ["Kaiser"]},
+            "no row or column `Kaiser`.*MetaI",
+        ),
+        ({"name": "figure3", "scale": "smoke", "only": ["NIO"]}, "no rows to choose from"),
+        ({"name": "table3", "scale": "smoke", "init_batch_size": 0}, "`init_batch_size` should be"),
     ],
 )
 def test_wrong_requests(arguments, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        reproduce(place=Place(tmp_path), **arguments)
+        reproduce(place=Place(tmp_path / "runs"), **arguments)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_costs_need_no_training(tmp_path, capsys):
     arguments = ["reproduce", "table5", "--scale", "smoke", "--no-training", "--out", str(tmp_path)]
     assert cli.main(arguments) == 0, capsys.readouterr().err
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split(" | ") for line in lines if line.startswith(("| Grad", "| NIO"))]
-    assert [row[4] for row in rows] == ["2", "2", "2"]
-    assert all(float(row[1]) >= 0 and float(row[2]) > 0 for row in rows)
+    rows = [line[2:].split(" | ") for line in lines if line.startswith(("| Meta", "| Gr", "| NIO"))]
+    assert [row[0] for row in rows] == ["MetaInit", "GradInit", AUTHORS, OURS]
+    assert [row[1] for row in rows] == ["32"] * 4  # images a step
+    assert [row[5] for row in rows] == ["2"] * 4  # steps
+    assert all(float(row[2]) >= 0 and float(row[3]) > 0 for row in rows)
     assert not (tmp_path / "runs").exists()
+
+
+def test_one_cell_with_another_batch(tmp_path, capsys):
+    arguments = ["reproduce", "table1", "--scale", "smoke", "--out", str(tmp_path), "--seeds", "0"]
+    arguments += ["--only", "w/o BN", OURS, "Kaiming", "--init-batch-size", "16"]
+    assert cli.main(arguments) == 0, capsys.readouterr().err
+    configs = [json.loads(path.read_text()) for path in tmp_path.rglob("config.json")]
+    assert {config["model"] for config in configs} == {"resnet-8-nobn"}
+    assert sorted(config["method"].partition(":")[0] for config in configs) == ["kaiming", "nio"]
+    assert {config["init_batch_size"] for config in configs} == {16}
+    table = (tmp_path / "table1-smoke.md").read_text()
+    assert [line.split(" | ")[1] for line in table.splitlines()[4:6]] == ["Kaiming", OURS]
+
+
+def test_cells_are_chosen_by_group_row_and_column():
+    cells = list(GRIDS["table1"](SCALES["paper"], None))
+    assert chosen(cells, ()) == cells
+    (cell,) = chosen(cells, ["w/o BN", "GradInit", "WRN-28-10"])
+    assert cell.config.model == "wrn-28-10-nobn"
+    assert {c.row for c in chosen(cells, ["MetaInit", "Warmup"])} == {"MetaInit", "Warmup"}
+
+
+def test_swin_takes_gradinits_settings_for_imagenet():
+    cells = {c.column: c.config for c in GRIDS["table5"](SCALES["paper"], None)}
+    assert learned(cells["GradInit"].method).steps == 2000
+
+
+def _killed(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_measurement_that_is_killed_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(costs, "_measure", _killed)
+    config = replace(SCALES["smoke"].cifar, method="nio:steps=1")
+    with pytest.raises(MemoryError, match=r"was killed.*--init-batch-size"):
+        costs.cost(config, Place(tmp_path))
+    assert list((tmp_path / "costs").iterdir()) == []
 
 
 def test_train_from_the_command_line(tmp_path, capsys):
@@ -155,8 +209,48 @@ def test_init_writes_a_checkpoint_that_loads(tmp_path, capsys):
     scales = json.loads(out.with_suffix(".json").read_text())["scales"]
     assert set(scales) <= set(dict(model.named_parameters()))
     assert "resnet-8-nobn" in out.with_suffix(".html").read_text()
-    assert cli.main(["init", *arguments[:-1], str(tmp_path / "no" / "x.safetensors")]) == 1
-    assert "there is no folder" in capsys.readouterr().err
+    assert "up to 2 steps of NIO, 64 images each" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "no/x.safetensors"], "there is no folder `no`"),
+        (["--out", "init.json"], "a file that ends with `.safetensors`"),
+        (["--out", "taken.safetensors"], "a file that ends with `.safetensors`"),
+        (["--model", "vgg", "--data", "folder:nowhere"], "There is no model `vgg`"),
+        (["--model", "timm:nothing", "--data", "folder:nowhere"], "timm has no model `nothing`"),
+        (["--data", "folder:nowhere"], "There is no folder `nowhere`"),
+        (["--data", "mnist"], "There is no data `mnist`"),
+        (["--batch-size", "0"], "`batch_size` should be an int of at least 1"),
+        (["--image-size", "-3"], "`image_size` should be an int of at least 1"),
+    ],
+)
+def test_init_says_what_is_wrong_and_writes_nothing(
+    arguments, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken.safetensors").mkdir()
+    assert cli.main(["init", "--model", "resnet-8", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.safetensors"]
+
+
+@pytest.mark.parametrize("place", ["start_", "checkpoint.write_tensors"])
+def test_an_interrupted_init_leaves_no_checkpoint(place, tmp_path, monkeypatch, capsys):
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"neuroinit.experiments.commands.{place}", stopped)
+    out = tmp_path / "init.safetensors"
+    assert (
+        cli.main(["init", "--model", "resnet-8", "--method", "nio:steps=1", "--out", str(out)])
+        == 130
+    )
+    assert "interrupted" in capsys.readouterr().err
+    assert [path for path in tmp_path.iterdir() if path.suffix in (".safetensors", ".tmp")] == []
 
 
 def test_compare_from_the_command_line(capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +16,11 @@ from neuroinit.plan import Plan
 from neuroinit.problem import Problem
 from neuroinit.split import batch_size
 
-SHARE = 0.8  # of the free memory may be filled by default
-PEAK = 2.0  # the second backward needs about as much again as the graphs it goes through
+SHARE = {"cpu": 0.5}  # of the free memory may be filled by default: others live on a CPU, too
+DEVICE_SHARE = 0.8
+WORK = 3.0  # the second backward through a graph needs about three times as much again
+UNKNOWN = 2**62
+CGROUP = Path("/sys/fs/cgroup")  # where a container finds its own limits
 
 
 @dataclass(frozen=True)
@@ -60,23 +64,25 @@ def fitting(
     piece = graph_bytes(problem, batch, trial, 0)
     if room.engine != "auto":
         return room
-    limit = SHARE * free_memory(problem.device) if memory_limit is None else memory_limit
+    share = SHARE.get(problem.device.type, DEVICE_SHARE)
+    limit = share * free_memory(problem.device) if memory_limit is None else memory_limit
     vector = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
-    graphs = piece if plan.whole else piece * sum(sizes) / max(sizes)
-    if PEAK * graphs + 3 * len(sizes) * vector <= limit:
+    # with `whole` the forward pass is shared: about half of every further graph
+    graphs = piece * ((1 + len(sizes)) / 2 if plan.whole else sum(sizes) / max(sizes))
+    if graphs + WORK * piece + 3 * len(sizes) * vector <= limit:
         return Room("keep", room.microbatch)
-    needed = PEAK * piece + 4 * vector
+    needed = (1 + WORK) * piece + 4 * vector
     if needed <= limit:
         return _quartered(problem, batch, plan, Room("stream", room.microbatch))
     if max(sizes) > 1 and not plan.whole and problem.independent(batch):
-        fits = int(max(limit - 4 * vector, 0) * max(sizes) / (PEAK * piece))
+        fits = int(max(limit - 4 * vector, 0) * max(sizes) / ((1 + WORK) * piece))
         room = Room("stream", max(1, min(fits, max(sizes))))
-        needed = PEAK * piece * (room.microbatch or 1) / max(sizes) + 4 * vector
+        needed = (1 + WORK) * piece * (room.microbatch or 1) / max(sizes) + 4 * vector
     if needed > limit:
         warnings.warn(
             f"A step needs about {_megabytes(needed)}, more than "
-            f"{_megabytes(limit)} {'free' if memory_limit is None else 'of `memory_limit`'}. "
-            "Smaller pieces than these are not possible; trying all the same.",
+            f"{_megabytes(limit)} {'to be had' if memory_limit is None else 'of `memory_limit`'}. "
+            "Smaller pieces than these are not possible, a smaller batch is; trying all the same.",
             stacklevel=7,
         )
     return Room("stream", room.microbatch)
@@ -118,7 +124,17 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cpu" and os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo") as lines:
             table = dict(line.split(":", 1) for line in lines)
-        return int(table["MemAvailable"].split()[0]) * 1024
+        return min(int(table["MemAvailable"].split()[0]) * 1024, _container())
     if device.type == "cpu" and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return 2**62
+    return UNKNOWN
+
+
+def _container() -> int:
+    """Free bytes of the container that this process lives in, if it has a limit."""
+    try:
+        most = (CGROUP / "memory.max").read_text().strip()
+        used = int((CGROUP / "memory.current").read_text())
+    except OSError:
+        return UNKNOWN
+    return UNKNOWN if most == "max" else max(0, int(most) - used)

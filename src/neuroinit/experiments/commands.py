@@ -18,11 +18,11 @@ from neuroinit.errors import needs_extra
 from neuroinit.experiments import checkpoint, grid
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
-from neuroinit.experiments.models import build
+from neuroinit.experiments.models import build, maker
 from neuroinit.experiments.reproduce import reproduce as reproduce_
 from neuroinit.experiments.starts import alone, learned, rule_, start_
+from neuroinit.experiments.train import device, train_model
 from neuroinit.experiments.train import train as train_
-from neuroinit.experiments.train import train_model
 
 
 def train(
@@ -72,12 +72,14 @@ def init(
     """Optimize the initialization of a model and write it as a checkpoint.
 
     The scales and the history stand beside it as JSON, and a report for a browser. Load it with
-    `model.load_state_dict(safetensors.torch.load_file("init.safetensors"))`.
+    `model.load_state_dict(safetensors.torch.load_file("init.safetensors"))`. A step of
+    NIO takes as long as several of training: with large images on a CPU, a smaller `--batch-size`,
+    or fewer steps as in `--method default+nio:steps=20`, saves minutes.
     Example: `neuroinit init --model timm:resnet18 --data folder:imagenet --image-size 224`
 
     Args:
         model: A name of the registry such as `resnet-110-nobn`, `torchvision:NAME`, `timm:NAME`.
-        out: Where to write the checkpoint.
+        out: Where to write the checkpoint, a name that ends with `.safetensors`.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
         method: `default+nio` (NIO on the model as built), `kaiming+nio:steps=20`, `kaiming`, ...
         batch_size: Images a step.
@@ -89,21 +91,27 @@ def init(
     """
     if not out.parent.is_dir():
         raise ValueError(f"`--out {out}`: there is no folder `{out.parent}`.")
-    learned(method)
+    if out.suffix != ".safetensors" or out.is_dir():
+        raise ValueError(f"`--out {out}`: name a file that ends with `.safetensors`.")
+    chosen = learned(method)
+    maker(model)
     with needs_extra("experiments"):
         import bokeh  # noqa: F401  (the report's, found missing before the work and not after)
     images = load(data, root, download, image_size=image_size)
     images.steps(batch_size)
     torch.manual_seed(seed)
-    network = build(model, images.classes)
+    network = build(model, images.classes).to(device())
+    if chosen is not None and chosen.steps:
+        doing = f"up to {chosen.steps} steps of {type(chosen).__name__}"
+        print(f"{model}: {doing}, {batch_size} images each", file=sys.stderr, flush=True)
     result = start_(network, method, images.samples(batch_size, seed))
     notes = {"model": model, "classes": images.classes, "method": method, "seed": seed}
-    checkpoint.write_tensors(out, network.state_dict(), notes)
     files = {"checkpoint": str(out)}
     if result is not None:
         files |= {"scales": str(out.with_suffix(".json")), "report": str(out.with_suffix(".html"))}
         result.save(files["scales"])
         result.report(files["report"], f"{model} from {method}")
+    checkpoint.write_tensors(out, network.state_dict(), notes)  # last: where it is, all is
     if json:
         print(json_module.dumps(files))
         return
@@ -150,6 +158,7 @@ def compare(
     """
     named = {method: alone(method) for method in methods}
     alone(base)
+    maker(model)
     images = load(data, root, download, train_images, None, image_size)
     images.steps(batch_size)
     config = Config(data=data, epochs=max(1, epochs), batch_size=batch_size, lr=lr, clip=clip)
@@ -157,7 +166,7 @@ def compare(
     def factory() -> nn.Module:
         network = build(model, images.classes)
         rule_(network, base)
-        return network
+        return network.to(device())
 
     found = compare_(
         factory,
@@ -180,7 +189,9 @@ def reproduce(
     root: Path = Path("data"),
     download: bool = False,
     seeds: tuple[int, ...] = (),
+    only: tuple[str, ...] = (),
     training: bool = True,
+    init_batch_size: int | None = None,
     json: bool = False,
 ) -> None:
     """Reproduce a table or a figure of the paper: run what is missing, then write it.
@@ -197,11 +208,13 @@ def reproduce(
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
         seeds: Only these seeds.
+        only: Only these rows and columns, by their names, as in `--only "w/o BN" Kaiming GradInit`.
         training: `--no-training` measures only what needs none: the costs of tables 3 to 5.
+        init_batch_size: Images a step of the methods, instead of the paper's number.
         json: Print where the files are as JSON, for machines.
     """
     place = grid.Place(out, root, download, lambda line: print(line, file=sys.stderr, flush=True))
-    paths = reproduce_(name, scale, place, data, seeds, training)
+    paths = reproduce_(name, scale, place, data, seeds, training, only, init_batch_size)
     if json:
         print(json_module.dumps({"files": [str(path) for path in paths]}))
         return

@@ -7,9 +7,12 @@ import resource
 import statistics
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,8 +59,15 @@ def cost(config: Config, place: Place, repeats: int = 2) -> Cost:
     path = folder / f"{config.key}-{repeats}.json"
     if not path.exists():
         place.say(f"measuring {config.model} from {config.method}")
-        with get_context("spawn").Pool(1) as pool:  # its peak memory is nobody else's
-            found = pool.apply(_measure, (config, place.root, repeats, torch.get_num_threads()))
+        arguments = (config, place.root, repeats, torch.get_num_threads())
+        try:  # in a process of its own: its peak memory is nobody else's
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                found = pool.submit(_measure, *arguments).result()
+        except BrokenProcessPool as error:
+            raise MemoryError(
+                f"The process that measured {config.method} was killed, most likely because memory "
+                "ran out. A smaller `--init-batch-size` takes less."
+            ) from error
         write_json(path, asdict(found))
     return Cost(**json.loads(path.read_text()))
 
@@ -76,7 +86,7 @@ def _measure(config: Config, root: Any, repeats: int, threads: int) -> Cost:
     inputs, targets = (t.to(device()) for t in next(batches))
     stamps: list[float] = []
     short = replace(method, steps=repeats + 1, tolerance=0.0)  # the first step warms up
-    idle = _peak()
+    idle = _used()
     optimize(
         model,
         batches,
@@ -104,6 +114,16 @@ def _now() -> float:
 def _median(stamps: list[float]) -> float:
     """Median time between stamps."""
     return statistics.median(b - a for a, b in pairwise(stamps))
+
+
+def _used() -> float:
+    """Memory in use, in bytes; where the system does not tell, the highest so far."""
+    if torch.cuda.is_available():
+        return float(torch.cuda.memory_allocated())
+    pages = Path("/proc/self/statm")
+    return (
+        float(pages.read_text().split()[1]) * resource.getpagesize() if pages.exists() else _peak()
+    )
 
 
 def _peak() -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,12 +20,15 @@ from urllib.error import URLError
 import torch
 from torch import Tensor
 
+from neuroinit.checks import check_count
 from neuroinit.errors import needs_extra
 from neuroinit.experiments import vision
+from neuroinit.progress import Progress
 
 Batch = tuple[Tensor, Tensor]
 NAMES = "`digits`, `cifar10`, `cifar100` or `folder:PATH`"
 MEMORY = 4 * 2**30  # bytes of images above which a folder is decoded on the way
+MOMENTS = 2**28  # most pixel values of which mean and deviation are taken
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WORKERS = min(8, os.cpu_count() or 1)
 
@@ -95,6 +99,7 @@ class Data:
 
     def steps(self, batch_size: int) -> int:
         """Full batches of an epoch."""
+        check_count("batch_size", batch_size, 1)
         if batch_size > len(self.train):
             raise ValueError(
                 f"`batch_size = {batch_size}` is more than the {len(self.train)} training images."
@@ -166,6 +171,8 @@ def load(
         >>> data.train.images.shape, data.classes
         (torch.Size([1437, 3, 8, 8]), 10)
     """
+    if image_size is not None:
+        check_count("image_size", image_size, 1)
     if name == "digits":
         return _in_memory(*_digits(), 10, train_images, test_images)
     if name in ("cifar10", "cifar100"):
@@ -180,7 +187,8 @@ def _in_memory(
     train: Images, test: Images, classes: int, train_images: int | None, test_images: int | None
 ) -> Data:
     train, test = train.subset(train_images), test.subset(test_images)
-    pixels = train.images.float() / 255
+    some = pick(len(train), max(1, MOMENTS // train.images[0].numel()))
+    pixels = train.images[some].float().div_(255)
     mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3))
     return Data(train, test, classes, mean.view(3, 1, 1), std.view(3, 1, 1))
 
@@ -282,6 +290,10 @@ def decode(path: str, size: int, crop: bool) -> Tensor:
 
 def _decoded(samples: list[tuple[str, int]], size: int) -> Images:
     images = torch.empty(len(samples), 3, size, size, dtype=torch.uint8)
-    for row, (path, _) in zip(images, samples, strict=True):
-        row.copy_(decode(path, size, crop=False))
+    paths = [path for path, _ in samples]
+    with ThreadPoolExecutor(WORKERS) as pool, Progress("reading images", len(paths)) as bar:
+        for done, image in enumerate(pool.map(lambda path: decode(path, size, False), paths)):
+            images[done] = image
+            if done % 100 == 0:
+                bar.show(done)
     return Images(images, torch.tensor([target for _, target in samples]))

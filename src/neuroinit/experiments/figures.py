@@ -19,6 +19,7 @@ from neuroinit.experiments.grid import Found, Place, spread
 from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import Cell
 from neuroinit.experiments.starts import learned, rule_
+from neuroinit.experiments.train import device
 from neuroinit.files import replacing
 from neuroinit.optimize import optimize
 from neuroinit.progress import Progress
@@ -90,7 +91,7 @@ def _started(config: Config, data: Data) -> torch.nn.Module:
         torch.manual_seed(config.seed)
         model = build(config.model, data.classes)
         rule_(model, config.method)
-        return model
+        return model.to(device())
 
 
 def _stats(model: torch.nn.Module, batches: Sequence[Any], path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ CIFAR-10, in about two hours of two cores; ``smoke`` shows in a minute that ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,13 +189,23 @@ def cifar(scale: Scale, name: str, data: str | None) -> Iterator[Cell]:
 def table3(scale: Scale, data: str | None) -> Iterator[Cell]:
     """Table 3: ResNet-50 on ImageNet, or its stand-in."""
     base = replace(scale.imagenet, data=data or scale.imagenet.data)
-    steps = {name: scale.steps[name] or number for name, number in _IMAGENET_STEPS.items()}
-    rows = methods(replace(scale, steps=steps), "imagenet-resnet50")
-    if base.model.startswith("resnet-"):  # torchvision's ResNet has no FixUp
-        rows["FixUp"] = {"method": "fixup", "model": f"fixup-{base.model}"}
+    rows = methods(replace(scale, steps=_imagenet_steps(scale)), "imagenet-resnet50")
+    rows["FixUp"] = {"method": "fixup", "model": f"fixup-{base.model.removeprefix('torchvision:')}"}
     for row in ("Kaiming", "FixUp", "MetaInit", "GradInit", AUTHORS, OURS):
-        if row in rows:
-            yield Cell("", row, "ResNet", replace(base, **rows[row]))
+        yield Cell("", row, "ResNet", replace(base, **rows[row]))
+
+
+def _imagenet_steps(scale: Scale) -> dict[str, int]:
+    return {name: scale.steps[name] or number for name, number in _IMAGENET_STEPS.items()}
+
+
+def swin_starts(scale: Scale, data: str | None) -> Iterator[Cell]:
+    """A row for every start of Table 5 and for MetaInit: their costs, as in Table 3."""
+    cells = [cell for cell in table5(scale, data) if cell.row == "w/ warmup"]
+    metainit = spelled("trunc-normal+metainit", steps=_imagenet_steps(scale)["metainit"])
+    yield Cell("", "MetaInit", "Swin", replace(cells[0].config, method=metainit))
+    for cell in cells:
+        yield Cell("", cell.column, "Swin", cell.config)
 
 
 def table4(scale: Scale, data: str | None) -> Iterator[Cell]:
@@ -216,7 +226,7 @@ def table5(scale: Scale, data: str | None) -> Iterator[Cell]:
     columns = {  # what the learned ones start from is not said; Swin's own start is the obvious one
         "Kaiming": "kaiming",
         "TruncNormal": "trunc-normal",
-        "GradInit": spelled(gradinit, steps=scale.steps["gradinit"]),
+        "GradInit": spelled(gradinit, steps=_imagenet_steps(scale)["gradinit"]),
         AUTHORS: spelled(authors, preset="imagenet-swin-t", **scale.nio),
         OURS: spelled(ours, **scale.nio),
     }
@@ -234,6 +244,37 @@ def figure2(scale: Scale, data: str | None) -> Iterator[Cell]:
         changes = {"preset": f"cifar10-{preset}", **scale.nio, "sub_batches": d, "overlap": r}
         method = spelled("nio-reference", **changes)
         yield Cell(f"D={d}, r={r:g}", str(d), f"{r:g}", replace(base, method=method))
+
+
+def resized(scale: Scale, init_batch_size: int | None) -> Scale:
+    """The scale with another number of images a step of the methods."""
+    if init_batch_size is None:
+        return scale
+    cifar, imagenet, swin = (
+        replace(config, init_batch_size=init_batch_size)
+        for config in (scale.cifar, scale.imagenet, scale.swin)
+    )
+    return replace(scale, cifar=cifar, imagenet=imagenet, swin=swin)
+
+
+def chosen(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
+    """The cells of these groups, rows and columns; of all where none is named.
+
+    Raises:
+        ValueError: A name is of no group, row or column.
+    """
+    places = [
+        list(dict.fromkeys(getattr(c, kind) for c in cells)) for kind in ("group", "row", "column")
+    ]
+    known = [name for names in places for name in names if name]
+    for name in only:
+        if name not in known:
+            raise ValueError(
+                f"`--only` knows no row or column `{name}`. Choose from "
+                f"{', '.join(repr(k) for k in dict.fromkeys(known))}."
+            )
+    groups, rows, columns = (set(names) & set(only) or set(names) for names in places)
+    return [c for c in cells if c.group in groups and c.row in rows and c.column in columns]
 
 
 GRIDS: dict[str, Callable[[Scale, str | None], Iterator[Cell]]] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from neuroinit.experiments.costs import Cost
 from neuroinit.experiments.grid import Found, spread
@@ -60,6 +62,7 @@ class Table:
 def _escaped(text: str) -> str:
     for sign in "%&_#":
         text = text.replace(sign, f"\\{sign}")
+    text = re.sub(r'"([^"]*)"', r"``\1''", text)
     return text.replace("±", r"$\pm$")
 
 
@@ -84,7 +87,15 @@ def networks(name: str, title: str, cells: Sequence[Cell], found: Found) -> Tabl
             paper = printed(name, group, row, _paper_column(name, column))
             line += [accuracy(outcomes), spread([o.area for o in outcomes], 3), paper]
         rows.append(line)
-    return Table(title, header, rows, _runs(found))
+    return Table(title, header, rows, f"{_runs(cells, found)} {AREA} {DIVERGED}")
+
+
+AREA = (
+    "Mean training loss: of all steps, which is the area under the loss curve of a run of length 1."
+)
+DIVERGED = (
+    '"diverged": a loss was not finite. The run ended there, and its network was tested as it was.'
+)
 
 
 def _paper_column(name: str, column: str) -> str:
@@ -113,27 +124,35 @@ def imagenet(title: str, cells: Sequence[Cell], found: Found, costs: dict[str, C
             times = f"{init:.0f} s / {train:.0f} s"
         measured = f"{costs[cell.row].training_steps:.0f}" if cell.row in costs else ""
         paper = [printed("table3", "", cell.row, column) for column in ("ResNet", "time")]
-        rows.append([cell.row, accuracy(outcomes) if outcomes else "", times, measured, *paper])
-    return Table(title, header, rows, _runs(found))
+        rows.append([cell.row, accuracy(outcomes), times, measured, *paper])
+    return Table(title, header, rows, f"{_runs(cells, found)} {STEP} {DIVERGED}")
 
 
-def prices(title: str, costs: dict[str, Cost]) -> Table:
+STEP = "A training step is a forward and backward pass of as many images as a step of the method."
+
+
+def prices(name: str, title: str, cells: Sequence[Cell], costs: dict[str, Cost]) -> Table:
     """What the methods of a table cost, without any training."""
-    header = ["start", "step, s", "step, in training steps", "extra memory, MB", "steps"]
-    header.append("all steps, in training steps")
-    rows = [
-        [
-            name,
-            f"{price.seconds:.1f}",
-            f"{price.seconds / price.training_seconds:.1f}",
-            f"{price.megabytes:.0f}",
-            str(price.steps),
-            f"{price.training_steps:.0f}",
-        ]
-        for name, price in costs.items()
-    ]
-    note = "A training step is a forward and backward pass of the same batch."
-    return Table(title, header, rows, note)
+    header = ["start", "images a step", "step, s", "step, in training steps", "extra memory, MB"]
+    header += ["steps", "initialization, in training steps", "paper: init / train time"]
+    rows = []
+    for cell in cells:
+        if cell.row not in costs:
+            continue
+        price = costs[cell.row]
+        rows.append(
+            [
+                cell.row,
+                str(cell.config.init_batch_size or cell.config.batch_size),
+                f"{price.seconds:.1f}",
+                f"{price.seconds / price.training_seconds:.1f}",
+                f"{price.megabytes:.0f}",
+                str(price.steps),
+                f"{price.training_steps:.0f}",
+                printed(name, "", cell.row, "time") or "not printed",
+            ]
+        )
+    return Table(title, header, rows, f"Ours: {cells[0].config.model}. {STEP}")
 
 
 def splits(
@@ -159,7 +178,9 @@ def splits(
         line.append(", ".join(printed("table4", "", d, f"r={r:g}") for r in (0, 0.2, 0.4, 0.6)))
         line += [printed("table4", "", d, "seconds"), printed("table4", "", d, "MB")]
         rows.append(line)
-    return Table(title, header, rows, _runs(found))
+    size = cells[0].config.init_batch_size or cells[0].config.batch_size
+    note = f"{_runs(cells, found)} {cells[0].config.model}, B = {size}. {STEP}".strip()
+    return Table(title, header, rows, f"{note} {DIVERGED}" if found else note)
 
 
 FAIL = (
@@ -178,7 +199,9 @@ def transformer(title: str, cells: Sequence[Cell], found: Found) -> Table:
         rows.append([f"{row}: mean training loss", *loss])
         paper = [printed("table5", "", row, column) for column in columns]
         rows.append([f"{row}: paper, Swin-T", *paper])
-    return Table(title, ["test accuracy, %", *columns], rows, f"{_runs(found)} {FAIL}")
+    return Table(
+        title, ["test accuracy, %", *columns], rows, f"{_runs(cells, found)} {AREA} {FAIL}"
+    )
 
 
 def _or_fail(outcomes: Sequence[Outcome]) -> str:
@@ -188,8 +211,15 @@ def _or_fail(outcomes: Sequence[Outcome]) -> str:
     return "; ".join([*text, *([spread(fine, 1)] if fine else [])])
 
 
-def _runs(found: Found) -> str:
+def _runs(cells: Sequence[Cell], found: Found) -> str:
+    """What was run, and how often."""
     if not found:
         return ""
-    count = len(next(iter(found.values())))
-    return f"Mean ± standard deviation of {count} seeds." if count > 1 else "One seed."
+    config, count = cells[0].config, len(next(iter(found.values())))
+    kind, _, path = config.data.partition(":")
+    images = "all" if config.train_images is None else config.train_images
+    return (
+        f"Ours: {kind}{path and ' '}{Path(path).name}, {images} training images, {config.epochs} "
+        f"epoch{'s' * (config.epochs > 1)} in batches of {config.batch_size}. "
+        + (f"Mean ± standard deviation of {count} seeds." if count > 1 else "One seed.")
+    )

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from neuroinit.experiments import checkpoint
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import Data, load, mix
-from neuroinit.experiments.models import build
+from neuroinit.experiments.models import build, maker
 from neuroinit.experiments.starts import learned, start_
 from neuroinit.progress import Progress
 
@@ -91,6 +91,7 @@ def train(
         2
     """
     learned(config.method)
+    maker(config.model)
     done = folder / "result.json"
     _check_folder(folder, config)
     if done.exists():
@@ -181,7 +182,7 @@ class Run:
         with (
             self.metrics_path.open("a") as metrics,
             Progress(f"{self.config.model}, {self.config.method}", total, progress) as bar,
-            board(self.folder, len(self.losses)) as scalar,
+            board(self.folder, len(self.losses) + 1) as scalar,
         ):
             saved = time.monotonic()
             while len(self.tests) < self.config.epochs and not self.diverged:

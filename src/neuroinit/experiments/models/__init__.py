@@ -1,5 +1,5 @@
-"""The paper's architectures, by name: :func:`build` and :func:`names`."""
+"""The paper's architectures, by name: :func:`build`, :func:`maker` and :func:`names`."""
 
-from neuroinit.experiments.models.registry import build, names
+from neuroinit.experiments.models.registry import build, maker, names
 
-__all__ = ["build", "names"]
+__all__ = ["build", "maker", "names"]

@@ -1,9 +1,9 @@
-"""ResNets for CIFAR as FixUp needs them (Zhang, Dauphin and Ma, 2019): no normalization.
+"""ResNets for CIFAR, and ResNet-50, as FixUp (Zhang, Dauphin and Ma, 2019) needs them.
 
-A scalar bias stands before every convolution, activation and the classifier, and one scalar
-multiplier ends every residual branch. Their starting values, and the scaling of the weights, are
-``neuroinit.fixup_``'s job, which finds the branches by the attributes ``fixup_branch`` and
-``fixup_classifier``.
+There is no normalization. A scalar bias stands before every convolution, activation and the
+classifier, and one scalar multiplier ends every residual branch. Their starting values, and the
+scaling of the weights, are ``neuroinit.fixup_``'s job, which finds the branches by the attributes
+``fixup_branch`` and ``fixup_classifier``.
 """
 
 from __future__ import annotations
@@ -63,4 +63,63 @@ class FixupResNet(nn.Module):
         """Logits of a batch of images."""
         features = self.blocks(F.relu(self.conv(x) + self.bias1))
         logits: Tensor = self.classifier(features.mean((2, 3)) + self.bias2)
+        return logits
+
+
+class FixupBottleneck(nn.Module):
+    """ResNet-50's block: 1x1, 3x3 and 1x1 convolutions, with a scalar bias at every place."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = 4 * width
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.bias1a, self.bias1b = scalar(0.0), scalar(0.0)
+        self.bias2a, self.bias2b = scalar(0.0), scalar(0.0)
+        self.bias3a, self.bias3b = scalar(0.0), scalar(0.0)
+        self.scale = scalar(1.0)
+        same = inputs == outputs and stride == 1
+        self.shortcut = None if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    @property
+    def fixup_branch(self) -> list[nn.Module]:
+        """Layers of the residual branch, in order."""
+        return [self.conv1, self.conv2, self.conv3]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the branch to the shortcut."""
+        shifted = x + self.bias1a
+        branch = F.relu(self.conv1(shifted) + self.bias1b)
+        branch = F.relu(self.conv2(branch + self.bias2a) + self.bias2b)
+        branch = self.conv3(branch + self.bias3a) * self.scale + self.bias3b
+        return F.relu((x if self.shortcut is None else self.shortcut(shifted)) + branch)
+
+
+class FixupResNet50(nn.Module):
+    """ResNet-50 for ImageNet (stages of 3, 4, 6 and 3 blocks), built from FixUp's blocks."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
+        self.bias1, self.bias2 = scalar(0.0), scalar(0.0)
+        blocks, inputs = [], 64
+        for stage, count in enumerate((3, 4, 6, 3)):
+            width = 64 * 2**stage
+            for block in range(count):
+                stride = 2 if stage and block == 0 else 1
+                blocks.append(FixupBottleneck(inputs, width, stride))
+                inputs = 4 * width
+        self.blocks = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(inputs, classes)
+
+    @property
+    def fixup_classifier(self) -> nn.Module:
+        """The last layer."""
+        return self.classifier
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of a batch of images."""
+        stem = F.max_pool2d(F.relu(self.conv(x) + self.bias1), 3, 2, padding=1)
+        logits: Tensor = self.classifier(self.blocks(stem).mean((2, 3)) + self.bias2)
         return logits

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
 from neuroinit.experiments import vision
 from neuroinit.experiments.models.densenet import DenseNet
-from neuroinit.experiments.models.fixup import FixupResNet
+from neuroinit.experiments.models.fixup import FixupResNet, FixupResNet50
 from neuroinit.experiments.models.norms import without_batchnorm
 from neuroinit.experiments.models.resnet import ResNet
 from neuroinit.experiments.models.wrn import WideResNet
 
+Maker = Callable[[int], nn.Module]  # of the number of classes
 NO_BATCHNORM = "-nobn"
+AUXILIARY = ("googlenet", "inception_v3")  # of torchvision; built with one output, not three
 
 
 def _swin(classes: int) -> nn.Module:
@@ -31,30 +34,30 @@ def _swin(classes: int) -> nn.Module:
     return swin
 
 
-def _torchvision(name: str, classes: int) -> nn.Module:
+def _torchvision(name: str) -> Maker:
     models = vision.torchvision().models
     if name not in models.list_models(module=models):
         raise ValueError(f"torchvision has no classifier `{name}`: see torchvision.models.")
-    model: nn.Module = models.get_model(name, weights=None, num_classes=classes)
-    return model
+    single = {"aux_logits": False, "init_weights": True} if name in AUXILIARY else {}
+    return lambda classes: models.get_model(name, weights=None, num_classes=classes, **single)
 
 
-def _timm(name: str, classes: int) -> nn.Module:
+def _timm(name: str) -> Maker:
     timm = vision.timm()
     if not timm.is_model(name):
         raise ValueError(f"timm has no model `{name}`: see timm.list_models().")
-    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
-    return model
+    return lambda classes: timm.create_model(name, pretrained=False, num_classes=classes)
 
 
-# pattern of a name -> the model from the groups of its pattern and the number of classes
-FAMILIES: dict[str, Callable[..., nn.Module]] = {
-    r"resnet-(\d+)": lambda depth, classes: ResNet(int(depth), classes),
-    r"densenet-(\d+)": lambda depth, classes: DenseNet(int(depth), classes, bc=False),
-    r"densenet-bc-(\d+)": lambda depth, classes: DenseNet(int(depth), classes, bc=True),
-    r"wrn-(\d+)-(\d+)": lambda depth, k, classes: WideResNet(int(depth), int(k), classes),
-    r"fixup-resnet-(\d+)": lambda depth, classes: FixupResNet(int(depth), classes),
-    r"swin-cifar": _swin,
+# pattern of a name -> what makes the model, from the groups of the pattern
+FAMILIES: dict[str, Callable[..., Maker]] = {
+    r"resnet-(\d+)": lambda depth: partial(ResNet, int(depth)),
+    r"densenet-(\d+)": lambda depth: partial(DenseNet, int(depth), bc=False),
+    r"densenet-bc-(\d+)": lambda depth: partial(DenseNet, int(depth), bc=True),
+    r"wrn-(\d+)-(\d+)": lambda depth, k: partial(WideResNet, int(depth), int(k)),
+    r"fixup-resnet-(\d+)": lambda depth: partial(FixupResNet, int(depth)),
+    r"fixup-resnet50": lambda: FixupResNet50,
+    r"swin-cifar": lambda: _swin,
     r"torchvision:(\w+)": _torchvision,
     r"timm:([\w.]+)": _timm,
 }
@@ -71,7 +74,14 @@ def names() -> list[str]:
     plain += ["densenet-40", "densenet-bc-100", "wrn-28-10"]
     fixup = [f"fixup-{name}" for name in plain if name.startswith("resnet")]
     big = ["torchvision:resnet50", "timm:swin_tiny_patch4_window7_224"]
-    return [*plain, *(name + NO_BATCHNORM for name in plain), *fixup, "swin-cifar", *big]
+    return [
+        *plain,
+        *(name + NO_BATCHNORM for name in plain),
+        *fixup,
+        "fixup-resnet50",
+        "swin-cifar",
+        *big,
+    ]
 
 
 def build(name: str, classes: int = 10) -> nn.Module:
@@ -92,10 +102,17 @@ def build(name: str, classes: int = 10) -> nn.Module:
     """
     if classes < 1:
         raise ValueError(f"`classes` should be at least 1. Found `classes={classes}`.")
-    stem = name.removesuffix(NO_BATCHNORM)
+    model = maker(name)(classes)
+    return without_batchnorm(model) if name.endswith(NO_BATCHNORM) else model
+
+
+def maker(name: str) -> Maker:
+    """What makes a model of this name, with its BatchNorm; raises as :func:`build` does.
+
+    Called alone, it tells a wrong name before data is read.
+    """
     for pattern, family in FAMILIES.items():
-        match = re.fullmatch(pattern, stem)
+        match = re.fullmatch(pattern, name.removesuffix(NO_BATCHNORM))
         if match:
-            model = family(*match.groups(), classes)
-            return without_batchnorm(model) if stem != name else model
+            return family(*match.groups())
     raise ValueError(f"There is no model `{name}`. Choose one of {', '.join(names())}.")
