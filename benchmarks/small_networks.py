@@ -72,7 +72,7 @@ def normalized_mlp(blocks: int, width: int = 48) -> nn.Module:
 
 
 def cnn(depth: int, activation: Activation = nn.ReLU, norm: bool = False) -> nn.Module:
-    """Plain 3x3 convolutions on 4x4 features, with BatchNorm or without, and a linear classifier."""
+    """Plain 3x3 convolutions on 4x4 features, with BatchNorm or without, and a classifier."""
     layers: list[nn.Module] = [nn.Conv2d(1, CHANNELS, 3, 2, padding=1), activation()]
     for _ in range(depth - 1):
         between = [nn.BatchNorm2d(CHANNELS)] if norm else []
