@@ -177,7 +177,7 @@ class NIO(Method):
         gamma = float(self.gamma)
         position, found = self._derivative(problem, batch, plan, engine, position)
         moments = found.moments
-        scales, state = self.rule.move(position, found, gamma, self.lr)
+        scales, state = self.rule.move(position, found.gradient, moments, gamma, self.lr)
         return Step(
             scales=scales,
             state=state,

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from neuroinit.checks import check_callable, check_number
-from neuroinit.gradients import Derivative
 from neuroinit.measures import Moments
 from neuroinit.scales import Position, State, TwoMomentAdam, Update
 
@@ -86,7 +85,7 @@ class Rule(Protocol):
         ...
 
     def move(
-        self, position: Position, found: Derivative, gamma: float, lr: float
+        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """The scales after the step, and the new state."""
         ...
@@ -140,11 +139,11 @@ class BoundedAscent:
         return bool(self.bounded(moments) > gamma)
 
     def move(
-        self, position: Position, found: Derivative, gamma: float, lr: float
+        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """One step of the update."""
-        constrained = self.constrained(found.moments, gamma)
-        return self.update.step(position.scales, found.gradient, lr, constrained, position.state)
+        constrained = self.constrained(moments, gamma)
+        return self.update.step(position.scales, gradient, lr, constrained, position.state)
 
     def retreat(self, position: Position, lr: float) -> Tensor | None:
         """The paper has no answer to a start that is not finite."""
@@ -164,7 +163,6 @@ class HeldNorm:
       by equal steps. Below it they grow, and with them every weight that does not matter *yet*: the
       depth of a network that says nothing has no derivative, and the last layer alone could meet
       ``gamma``. Tensors that saturate what follows (``u_k`` below minus the share) shrink.
-      Nothing grows while the loss is well above the least so far: the network is loud enough.
     - *ascend*: near ``gamma``, small and decaying steps up the objective.
 
     Biases start at the clamp, because a network can meet any bound by its biases alone. What each
@@ -177,18 +175,16 @@ class HeldNorm:
         band: The norm is right if its logarithm is within this distance of ``gamma``'s.
         share: Which tensors matter.
         grow: Below ``gamma``, weights that do not matter yet grow too.
-        loud: Nothing grows while the loss is above this multiple of the least so far.
         ascent: Length of an ascent step, as a share of ``lr``; it decays to zero.
         gram: The objective reads ``moments.gram``.
     """
 
     objective: Measure = cosine
-    shrink_above: float = 13.0
+    shrink_above: float = 5.0
     shrink_to: float = 0.3
     band: float = 0.2
     share: float = 0.2
     grow: bool = True
-    loud: float = 1.2
     ascent: float = 0.1
     gram: bool = False
 
@@ -198,7 +194,6 @@ class HeldNorm:
         check_number("shrink_to", self.shrink_to, 0.0, 1.0)
         check_number("band", self.band, 0.0)
         check_number("share", self.share, 0.0, 1.0, closed=True)
-        check_number("loud", self.loud, 1.0)
         check_number("ascent", self.ascent, 0.0, closed=True)
 
     def start(self, names: list[str], lowest: Tensor) -> Tensor:
@@ -209,20 +204,18 @@ class HeldNorm:
     def init(self, scales: Tensor) -> State:
         """What is remembered.
 
-        Whether the start is being shrunk (1, 0; -1 before that is decided), the last norm, the
-        least loss so far, whether the last one was loud, and which tensors are weights.
+        Whether the start is being shrunk (1, 0; -1 before that is decided), the last norm, and
+        which tensors are weights.
         """
         return {
             "shrinking": scales.new_tensor(-1.0),
             "norm": scales.new_tensor(math.inf),
-            "least": scales.new_tensor(math.inf),
-            "loud": scales.new_tensor(0.0),
             "weight": (scales >= 1).to(scales),
         }
 
     def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The logarithm of the norm, or minus the objective near ``gamma``."""
-        if self._shrinking(position, moments, gamma) or self._off(position, moments, gamma):
+        if self._shrinking(position, moments, gamma) or self._off(moments, gamma):
             return moments.norm.log()
         return -self.objective(moments)
 
@@ -231,28 +224,25 @@ class HeldNorm:
         return bool(moments.norm.detach() > gamma * math.exp(self.band))
 
     def move(
-        self, position: Position, found: Derivative, gamma: float, lr: float
+        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """One step: shrink, hold or ascend."""
-        scales, norm = position.scales, float(found.moments.norm)
-        u = found.gradient * scales
-        shrinking = self._shrinking(position, found.moments, gamma)
+        scales, norm = position.scales, float(moments.norm)
+        u = gradient * scales
+        shrinking = self._shrinking(position, moments, gamma)
         if shrinking:
             wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
             step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
-        elif self._off(position, found.moments, gamma):
+        elif self._off(moments, gamma):
             towards = self._falling(u) if norm > gamma else self._rising(u, position)
             length = math.log(gamma / norm) / max(float((u * towards).sum()), 1e-6)
             step = towards * max(-lr, min(lr, length))
         else:
             length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
-        least = min(found.loss, float(position.state["least"]))
         state = {
             "shrinking": scales.new_tensor(float(shrinking)),
             "norm": scales.new_tensor(norm),
-            "least": scales.new_tensor(least),
-            "loud": scales.new_tensor(float(found.loss > self.loud * least)),
             "weight": position.state["weight"],
         }
         return scales * step.exp(), state
@@ -276,10 +266,8 @@ class HeldNorm:
     def _signs(self, u: Tensor) -> Tensor:
         return torch.where(u.abs() > self.share * u.abs().max(), u.sign(), 0.0)
 
-    def _off(self, position: Position, moments: Moments, gamma: float) -> bool:
-        """Whether the norm is to be moved; it is not to be raised where the loss is loud."""
-        distance = math.log(float(moments.norm.detach()) / gamma)
-        return distance > self.band or (distance < -self.band and position.state["loud"] == 0)
+    def _off(self, moments: Moments, gamma: float) -> bool:
+        return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band
 
     def _shrinking(self, position: Position, moments: Moments, gamma: float) -> bool:
         """Decided at the first step; over once the norm is low, stalls, or after half the steps."""
