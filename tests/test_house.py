@@ -27,6 +27,7 @@ ORDER = [
     {"plan", "checkpoint"},
     {"sharded"},
     {"collect", "passes"},
+    {"rows"},
     {"gradients"},
     {"memory", "zeros", "diagnose", "hessian", "differences"},
     {"score"},

@@ -22,9 +22,12 @@ from neuroinit.errors import (
     named_operator,
 )
 from neuroinit.measures import Moments
-from neuroinit.passes import check_derivative, gradient_of, second_backward
+from neuroinit.passes import backward_by, check_derivative, gradient_of, second_backward
 from neuroinit.plan import Plan, share
 from neuroinit.problem import Problem
+from neuroinit.products import NotByPieceError
+from neuroinit.rows import apart, joined, rows_of, tells_pieces
+from neuroinit.split import cut
 from neuroinit.vectors import combine, flatten, narrow, spread
 
 HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap
@@ -88,6 +91,11 @@ def _keep(
     problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: Collector
 ) -> Derivative:
     """All graphs are kept, and one second backward goes through them."""
+    if tells_pieces(problem, batch, plan):
+        try:
+            return _keep_rows(problem, batch, plan, objective, collector)
+        except NotByPieceError:  # the model took another way with this batch than in the trial
+            problem.tells_pieces = False
     losses, graphs = [], []
     with problem.session(second_order=True, marked=True):
         for loss in problem.losses(batch, plan.pieces, plan.whole):
@@ -95,6 +103,19 @@ def _keep(
             losses.append(loss.detach())
         value, directions = _directions(plan, [flatten(g) for g in graphs], objective, collector)
         by_scale = second_backward(problem, graphs, directions)
+    return _derivative(problem, value, by_scale, collector, plan, losses)
+
+
+def _keep_rows(
+    problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: Collector
+) -> Derivative:
+    """All pieces by one pass, see :mod:`neuroinit.rows`."""
+    first, last = plan.pieces[0][0], plan.pieces[-1][1]
+    pieces = tuple((start - first, stop - first) for start, stop in plan.pieces)
+    with problem.session(second_order=True, marked=True, pieces=pieces):
+        losses, rows = rows_of(problem, cut(batch, first, last), pieces, create_graph=True)
+        value, directions = _directions(plan, list(joined(rows)), objective, collector)
+        by_scale = backward_by(problem, rows, apart(torch.stack(directions), rows))
     return _derivative(problem, value, by_scale, collector, plan, losses)
 
 

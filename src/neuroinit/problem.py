@@ -24,7 +24,7 @@ from neuroinit.inputs import (
     check_parameters,
     mean_loss,
 )
-from neuroinit.products import Marks
+from neuroinit.products import Marks, NotByPieceError, Rows
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
 from neuroinit.vectors import HALF, dot, flatten, gram_matrix, narrow, unflatten, wide
 
@@ -152,6 +152,7 @@ class Problem:
         self._marks = Marks()
         self._buffers: Buffers = []
         self._independent: dict[bool, bool] = {}
+        self.tells_pieces: bool | None = None  # by one pass over several; not tried yet
         self.differentiated = self._chosen(selection.gradients_of) or self.trainable
 
     def _select(self, selection: Selection) -> list[str]:
@@ -370,7 +371,9 @@ class Problem:
         )
 
     @contextmanager
-    def session(self, second_order: bool = False, marked: bool = False) -> Iterator[None]:
+    def session(
+        self, second_order: bool = False, marked: bool = False, pieces: tuple[Interval, ...] = ()
+    ) -> Iterator[None]:
         """Borrow the model: scaled parameters, training mode, dropout off; then give it back.
 
         Args:
@@ -378,6 +381,7 @@ class Problem:
             marked: Differentiate by ``marks`` where a weight is used in a product; see
                 :mod:`neuroinit.products`. Only for one first-order pass with its graph and a
                 second backward by all of ``theta`` and ``marks``.
+            pieces: Take the gradients of each of these in one pass, see :meth:`by_piece`.
         """
         outer = self._buffers, self.marks, self._marks  # of a session around this one
         with borrowed(self.model, second_order) as found:
@@ -387,19 +391,45 @@ class Problem:
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
             try:
-                self._mark(marked)
+                self._mark(marked, pieces)
                 yield
             finally:
                 self._buffers, self.marks, self._marks = outer
 
-    def _mark(self, marked: bool) -> None:
-        """A factor of one for every weight that is scaled, to be differentiated by."""
+    def _mark(self, marked: bool, pieces: tuple[Interval, ...]) -> None:
+        """A factor of one for every weight that is scaled, to be differentiated by.
+
+        A weight whose scale is zero has none, and its derivative is taken by the weight itself.
+        """
         names = [n for n in self.scaled if self.factors.get(n, 1.0) != 0] if marked else []
         self.marks = {
             n: torch.ones((), dtype=wide(self.start[n]), device=self.device, requires_grad=True)
             for n in names
         }
         self._marks = Marks({id(self._theta[n]): mark for n, mark in self.marks.items()})
+        if pieces:
+            looked_at = {
+                n: t.detach().expand(len(pieces), *t.shape).requires_grad_()
+                for n, t in zip(self.differentiated, self.theta(self.differentiated), strict=True)
+                if t.dim() == 1 or n not in self.scaled or n in self.marks or not marked
+            }
+            self._marks.rows = Rows(pieces, {id(self._theta[n]): t for n, t in looked_at.items()})
+
+    def by_piece(self, loss: Tensor, create_graph: bool = False) -> list[Tensor]:
+        """The gradients of the session's pieces, of the sum of their losses: a row a piece.
+
+        Raises:
+            NotByPieceError: A parameter is used outside of the layers that know the pieces.
+        """
+        rows = self._marks.rows
+        theta = self.theta(self.differentiated)
+        if rows is None or len(rows.of) < len(theta):
+            raise NotByPieceError
+        leaves = [rows.of[id(t)] for t in theta]
+        found = differentiate([loss], [*leaves, *theta], None, create_graph, False, self._marks)
+        if any(g is not None for g in found[len(leaves) :]):
+            raise NotByPieceError
+        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=False)]
 
     def gradient(
         self, loss: Tensor, names: Sequence[str], create_graph: bool, retain_graph: bool
