@@ -20,8 +20,8 @@ SOURCE = Path(neuroinit.__file__).parent
 ORDER = [
     {"errors", "checks", "version", "progress", "files"},
     {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
-    {"products", "distributed"},
-    {"normalize"},
+    {"marks", "distributed"},
+    {"products", "normalize", "layer_norm", "spread"},
     {"borrow", "scales"},
     {"problem"},
     {"plan", "checkpoint"},

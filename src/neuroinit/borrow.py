@@ -14,8 +14,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.layer_norm import layer_normalized
 from neuroinit.normalize import normalized
-from neuroinit.products import Marks, marked
+from neuroinit.marks import Marks
+from neuroinit.products import marked
+from neuroinit.spread import spread
 from neuroinit.vectors import HALF
 
 Buffers = list[tuple[nn.Module, str, Tensor]]
@@ -108,7 +111,11 @@ class Replaced(TorchFunctionMode):
     def _ours(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is nn.functional.batch_norm:
             return normalized(args, kwargs, self.marks)
-        return marked(getattr(func, "__name__", ""), args, kwargs, self.marks)
+        if func is nn.functional.layer_norm:
+            return layer_normalized(args, kwargs, self.marks)
+        name = getattr(func, "__name__", "")
+        found = marked(name, args, kwargs, self.marks)
+        return spread(func, args, kwargs, self.marks) if found is None else found
 
 
 # functions that drop out by themselves, and where the probability stands among their arguments

@@ -22,14 +22,15 @@ from neuroinit.errors import (
     named_operator,
 )
 from neuroinit.measures import Moments
-from neuroinit.passes import backward_by, check_derivative, gradient_of, second_backward
+from neuroinit.passes import ZERO, check_derivative, gradient_of, second_backward
 from neuroinit.plan import Plan, share
 from neuroinit.problem import Problem
-from neuroinit.products import NotByPieceError
-from neuroinit.rows import apart, joined, rows_of, tells_pieces
-from neuroinit.split import cut
+from neuroinit.marks import NotByPieceError
+from neuroinit.rows import group_of, groups, tells_pieces
 from neuroinit.vectors import combine, flatten, narrow, spread
 
+import os
+GROUP=int(os.environ.get('GROUP','64'))
 HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap
 
 
@@ -109,13 +110,22 @@ def _keep(
 def _keep_rows(
     problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: Collector
 ) -> Derivative:
-    """All pieces by one pass, see :mod:`neuroinit.rows`."""
-    first, last = plan.pieces[0][0], plan.pieces[-1][1]
-    pieces = tuple((start - first, stop - first) for start, stop in plan.pieces)
-    with problem.session(second_order=True, marked=True, pieces=pieces):
-        losses, rows = rows_of(problem, cut(batch, first, last), pieces, create_graph=True)
-        value, directions = _directions(plan, list(joined(rows)), objective, collector)
-        by_scale = backward_by(problem, rows, apart(torch.stack(directions), rows))
+    """Pieces by one pass, see :mod:`neuroinit.rows`."""
+    with problem.session(second_order=True, marked=True):
+        found = [
+            group_of(problem, batch, group, create_graph=True)
+            for group in groups(plan.pieces, GROUP)
+        ]
+        losses = [loss for group in found for loss in group.losses]
+        flat = [vector for group in found for vector in group.vectors]
+        value, directions = _directions(plan, flat, objective, collector)
+        by_scale = ZERO
+        del flat
+        while found:
+            group = found.pop()
+            own = directions[-len(group.losses):]
+            del directions[-len(group.losses):]
+            by_scale = by_scale + group.second_backward(problem, own)
     return _derivative(problem, value, by_scale, collector, plan, losses)
 
 

@@ -24,7 +24,7 @@ from neuroinit.inputs import (
     check_parameters,
     mean_loss,
 )
-from neuroinit.products import Marks, NotByPieceError, Rows
+from neuroinit.marks import Marks, Rows
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
 from neuroinit.vectors import HALF, dot, flatten, gram_matrix, narrow, unflatten, wide
 
@@ -371,9 +371,7 @@ class Problem:
         )
 
     @contextmanager
-    def session(
-        self, second_order: bool = False, marked: bool = False, pieces: tuple[Interval, ...] = ()
-    ) -> Iterator[None]:
+    def session(self, second_order: bool = False, marked: bool = False) -> Iterator[None]:
         """Borrow the model: scaled parameters, training mode, dropout off; then give it back.
 
         Args:
@@ -381,7 +379,6 @@ class Problem:
             marked: Differentiate by ``marks`` where a weight is used in a product; see
                 :mod:`neuroinit.products`. Only for one first-order pass with its graph and a
                 second backward by all of ``theta`` and ``marks``.
-            pieces: Take the gradients of each of these in one pass, see :meth:`by_piece`.
         """
         outer = self._buffers, self.marks, self._marks  # of a session around this one
         with borrowed(self.model, second_order) as found:
@@ -391,12 +388,12 @@ class Problem:
             for module, key, name in self._places:
                 module._parameters[key] = self._theta[name]  # type: ignore[assignment]
             try:
-                self._mark(marked, pieces)
+                self._mark(marked)
                 yield
             finally:
                 self._buffers, self.marks, self._marks = outer
 
-    def _mark(self, marked: bool, pieces: tuple[Interval, ...]) -> None:
+    def _mark(self, marked: bool) -> None:
         """A factor of one for every weight that is scaled, to be differentiated by.
 
         A weight whose scale is zero has none, and its derivative is taken by the weight itself.
@@ -407,36 +404,41 @@ class Problem:
             for n in names
         }
         self._marks = Marks({id(self._theta[n]): mark for n, mark in self.marks.items()})
-        if pieces:
-            looked_at = {
-                n: t.detach().expand(len(pieces), *t.shape).requires_grad_()
-                for n, t in zip(self.differentiated, self.theta(self.differentiated), strict=True)
-                if t.dim() == 1 or n not in self.scaled or n in self.marks or not marked
-            }
-            self._marks.rows = Rows(pieces, {id(self._theta[n]): t for n, t in looked_at.items()})
 
-    def by_piece(self, loss: Tensor, create_graph: bool = False) -> list[Tensor]:
-        """The gradients of the session's pieces, of the sum of their losses: a row a piece.
+    @contextmanager
+    def by_piece(self, rows: Rows) -> Iterator[None]:
+        """Passes inside keep the pieces of a batch apart, see :mod:`neuroinit.rows`."""
+        outer, self._marks.rows = self._marks.rows, rows
+        try:
+            yield
+        finally:
+            self._marks.rows = outer
 
-        Raises:
-            NotByPieceError: A parameter is used outside of the layers that know the pieces.
+    def rows(self, pieces: Sequence[Interval]) -> Rows:
+        """Leaves whose gradients are those of pieces, which follow one another.
+
+        A scaled weight without a mark has none: its derivative is taken by itself.
         """
-        rows = self._marks.rows
-        theta = self.theta(self.differentiated)
-        if rows is None or len(rows.of) < len(theta):
-            raise NotByPieceError
-        leaves = [rows.of[id(t)] for t in theta]
-        found = differentiate([loss], [*leaves, *theta], None, create_graph, False, self._marks)
-        if any(g is not None for g in found[len(leaves) :]):
-            raise NotByPieceError
-        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=False)]
+        first = pieces[0][0]
+        unmarked = {n for n in self.scaled if n not in self.marks} if self.marks else set()
+        leaves = {
+            id(t): t.detach().expand(len(pieces), *t.shape).requires_grad_()
+            for n, t in zip(self.differentiated, self.theta(self.differentiated), strict=True)
+            if t.dim() < 2 or n not in unmarked
+        }
+        return Rows(tuple((start - first, stop - first) for start, stop in pieces), leaves)
 
     def gradient(
         self, loss: Tensor, names: Sequence[str], create_graph: bool, retain_graph: bool
     ) -> tuple[Tensor | None, ...]:
         """The gradient of a loss by the scaled parameters of these names."""
-        theta = self.theta(names)
-        return differentiate([loss], theta, None, create_graph, retain_graph, self._marks)
+        return self.gradient_by(loss, self.theta(names), create_graph, retain_graph)
+
+    def gradient_by(
+        self, loss: Tensor, leaves: list[Tensor], create_graph: bool, retain_graph: bool = False
+    ) -> tuple[Tensor | None, ...]:
+        """The gradient of a loss by tensors of one's own."""
+        return differentiate([loss], leaves, None, create_graph, retain_graph, self._marks)
 
     def second_backward(
         self, outputs: Sequence[Tensor], vectors: Sequence[Tensor], retain_graph: bool

@@ -14,58 +14,15 @@ factor of the weight, its *mark*: a number that is one, and that autograd differ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from neuroinit.marks import Marks, Slices, by_slice
 from neuroinit.vectors import HALF, dot, wide
-
-
-class NotByPieceError(Exception):
-    """One pass over several pieces cannot tell the gradients of the pieces apart."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """For one pass over several pieces of a batch: a gradient for each of them.
-
-    Args:
-        pieces: Where they are, one after the other, from 0 to the size of the batch.
-        of: By a parameter's id, a leaf with one row a piece, whose gradient is that of the pieces.
-    """
-
-    pieces: tuple[tuple[int, int], ...]
-    of: dict[int, Tensor]
-
-    def slices(self, x: Tensor) -> list[slice]:
-        """Where the pieces are in an activation, which has a few rows for every sample."""
-        each, rest = divmod(len(x), self.pieces[-1][1]) if x.dim() > 1 else (0, 1)
-        if rest or not each:
-            raise NotByPieceError
-        return [slice(start * each, stop * each) for start, stop in self.pieces]
-
-    def row(self, parameter: Tensor | None) -> Tensor | None:
-        """The leaf of a parameter; a tensor made from parameters has none."""
-        if parameter is None or not parameter.requires_grad:
-            return None
-        if not parameter.is_leaf:
-            raise NotByPieceError
-        return self.of.get(id(parameter))
-
-
-@dataclass
-class Marks:
-    """The marks of weights by the weight's id, and which backward is under way."""
-
-    of: dict[int, Tensor] = field(default_factory=dict)
-    second: bool = False
-    rows: Rows | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.of) or self.rows is not None
 
 
 @dataclass(frozen=True)
@@ -135,7 +92,6 @@ class Convolution:
 
 
 Product = Linear | Convolution
-Slices = list[slice] | None
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
@@ -244,13 +200,6 @@ class _Backward(torch.autograd.Function):
         if v is not None and by_x:
             gx = _back_along(product, ctx.slices, gy, x, v)
         return ggy, gx, None, gm, None, None, None
-
-
-def by_slice(function: Callable[..., Tensor], slices: Slices, *args: Tensor) -> Tensor:
-    """A function of activations; with slices, of each slice, stacked."""
-    if slices is None:
-        return function(*args)
-    return torch.stack([function(*(a[s] for a in args)) for s in slices])
 
 
 def _along(

@@ -8,16 +8,19 @@ piece by piece, and everything else for all samples at once. Whether a model all
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from neuroinit.passes import check_loss, gradient_of
+from neuroinit.marks import NotByPieceError, Rows
+from neuroinit.passes import backward_by, check_loss, gradient_of
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
-from neuroinit.products import NotByPieceError
 from neuroinit.split import Interval, batch_size, cut
+from neuroinit.vectors import unflatten
 
 TRIAL = 9  # samples of the trial
 
@@ -39,8 +42,8 @@ def _tried(problem: Problem, batch: Any) -> bool:
         return False
     pieces = (0, size // 3 or 1), (size // 3 or 1, size)
     try:
-        with problem.session(pieces=pieces):
-            _, rows = rows_of(problem, batch, pieces)
+        with problem.session():
+            rows = group_of(problem, batch, pieces).gradients
     except NotByPieceError:
         return False
     with problem.session():
@@ -54,26 +57,67 @@ def _tried(problem: Problem, batch: Any) -> bool:
     )
 
 
-def rows_of(
-    problem: Problem, batch: Any, pieces: tuple[Interval, ...], create_graph: bool = False
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The pieces' losses, and their gradients by every parameter that is looked at, a row a piece.
+@dataclass(frozen=True)
+class Group:
+    """Pieces that one pass is taken of.
 
-    To be called in a session for these pieces, which begin at the first sample of the batch.
+    Args:
+        losses: One a piece.
+        gradients: By every parameter that is looked at, a row a piece.
+        rows: What the layers are told in it.
     """
-    batch = cut(batch, 0, pieces[-1][1])
-    losses = list(problem.losses(batch, pieces, whole=True))
-    total = torch.stack(losses).sum()
-    check_loss(total)
-    return [loss.detach() for loss in losses], problem.by_piece(total, create_graph)
+
+    losses: list[Tensor]
+    gradients: list[Tensor]
+    rows: Rows
+
+    @property
+    def vectors(self) -> list[Tensor]:
+        """The gradients of the pieces as flat vectors."""
+        device = self.gradients[0].device
+        count = len(self.losses)
+        return list(
+            torch.cat([g.detach().reshape(count, -1).to(device) for g in self.gradients], 1)
+        )
+
+    def second_backward(self, problem: Problem, directions: Sequence[Tensor]) -> Tensor:
+        """As :func:`neuroinit.passes.second_backward`, with a direction for every piece."""
+        shapes = [g[0] for g in self.gradients]
+        parts = zip(*(unflatten(d, shapes) for d in directions), strict=True)
+        with problem.by_piece(self.rows):
+            return backward_by(problem, self.gradients, [torch.stack(p) for p in parts])
 
 
-def joined(rows: list[Tensor]) -> Tensor:
-    """The gradients as flat vectors, a row a piece."""
-    return torch.cat([r.detach().flatten(1).to(rows[0].device) for r in rows], 1)
+def group_of(
+    problem: Problem, batch: Any, pieces: Sequence[Interval], create_graph: bool = False
+) -> Group:
+    """One pass over pieces that follow one another.
+
+    Raises:
+        NotByPieceError: A parameter is used outside of the layers that know the pieces.
+    """
+    batch = cut(batch, pieces[0][0], pieces[-1][1])
+    rows, theta = problem.rows(pieces), problem.theta(problem.differentiated)
+    if len(rows.of) < len(theta):
+        raise NotByPieceError
+    leaves = list(rows.of.values())
+    with problem.by_piece(rows):
+        losses = list(problem.losses(batch, rows.pieces, whole=True))
+        total = torch.stack(losses).sum()
+        check_loss(total)
+        found = problem.gradient_by(total, [*leaves, *theta], create_graph)
+    if any(g is not None for g in found[len(leaves) :]):
+        raise NotByPieceError
+    gradients = [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=False)]
+    return Group([loss.detach() for loss in losses], gradients, rows)
 
 
-def apart(vectors: Tensor, rows: list[Tensor]) -> list[Tensor]:
-    """Undo :func:`joined`."""
-    parts = torch.split(vectors, [r[0].numel() for r in rows], 1)
-    return [part.reshape(r.shape).to(r) for part, r in zip(parts, rows, strict=True)]
+def groups(pieces: Sequence[Interval], largest: int) -> list[Sequence[Interval]]:
+    """Pieces that follow one another, together at most so many samples, or one larger piece."""
+    found: list[list[Interval]] = []
+    for piece in pieces:
+        if found and piece[1] - found[-1][0][0] <= largest:
+            found[-1].append(piece)
+        else:
+            found.append([piece])
+    return found
