@@ -20,7 +20,7 @@ SOURCE = Path(neuroinit.__file__).parent
 ORDER = [
     {"errors", "checks", "version", "progress", "files"},
     {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
-    {"marks", "distributed"},
+    {"marks", "activations", "distributed"},
     {"products", "normalize", "layer_norm", "spread"},
     {"borrow", "scales"},
     {"problem"},

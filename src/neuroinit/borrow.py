@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.activations import ACTIVATIONS, activated
 from neuroinit.layer_norm import layer_normalized
-from neuroinit.normalize import normalized
 from neuroinit.marks import Marks
+from neuroinit.normalize import normalized
 from neuroinit.products import marked
 from neuroinit.spread import spread
 from neuroinit.vectors import HALF
@@ -114,6 +115,8 @@ class Replaced(TorchFunctionMode):
         if func is nn.functional.layer_norm:
             return layer_normalized(args, kwargs, self.marks)
         name = getattr(func, "__name__", "")
+        if name in ACTIVATIONS:
+            return activated(name, args, kwargs)
         found = marked(name, args, kwargs, self.marks)
         return spread(func, args, kwargs, self.marks) if found is None else found
 

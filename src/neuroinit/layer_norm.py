@@ -118,8 +118,8 @@ class _Backward(torch.autograd.Function):
             return _backward(gy, x, gain, mean, rstd, wanted)
         gx = _backward(gy, x, gain, mean, rstd, [by_x, False, False])[0]
 
-        def by_gain(*args: Tensor) -> Tensor:
-            return _backward(*args[:2], gain, *args[2:], [False, True, False])[1]
+        def by_gain(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+            return _backward(gy, x, gain, mean, rstd, [False, True, False])[1]
 
         gw = by_slice(by_gain, slices, gy, x, mean, rstd) if by_w else None
         return gx, gw, by_slice(lambda g: g.sum(0), slices, gy) if by_b else None

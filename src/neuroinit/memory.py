@@ -13,6 +13,7 @@ from torch import Tensor
 from neuroinit.passes import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
+from neuroinit.rows import few, quarter, tells_pieces
 from neuroinit.split import batch_size
 
 SHARE = 0.8  # of the free memory may be filled by default
@@ -31,6 +32,8 @@ class Room:
         if self.engine == "keep":
             return Room("stream", self.microbatch)
         largest = max(stop - start for start, stop in plan.pieces)
+        if tells_pieces(problem, batch):
+            largest = max(largest, quarter(batch, plan))
         if largest == 1 or plan.whole or not problem.independent(batch):
             return None
         return Room("stream", largest // 2)
@@ -65,12 +68,16 @@ def fitting(
     graphs = piece if plan.whole else piece * sum(sizes) / max(sizes)
     if PEAK * graphs + 3 * len(sizes) * vector <= limit:
         return Room("keep", room.microbatch)
-    needed = PEAK * piece + 4 * vector
+    largest, vectors = max(sizes), 4 * vector
+    if not plan.whole and tells_pieces(problem, batch):  # then several pieces are a pass
+        largest = max(largest, quarter(batch, plan))
+        vectors = (1 + 3 * max(1, min(few(problem), largest // min(sizes)))) * vector
+    needed = PEAK * piece * largest / max(sizes) + vectors
     if needed <= limit:
         return _quartered(problem, batch, plan, Room("stream", room.microbatch))
-    if max(sizes) > 1 and not plan.whole and problem.independent(batch):
-        fits = int(max(limit - 4 * vector, 0) * max(sizes) / (PEAK * piece))
-        room = Room("stream", max(1, min(fits, max(sizes))))
+    if largest > 1 and not plan.whole and problem.independent(batch):
+        fits = int(max(limit - vectors, 0) * max(sizes) / (PEAK * piece))
+        room = Room("stream", max(1, min(fits, largest)))
         needed = PEAK * piece * (room.microbatch or 1) / max(sizes) + 4 * vector
     if needed > limit:
         warnings.warn(
@@ -84,11 +91,11 @@ def fitting(
 
 def _quartered(problem: Problem, batch: Any, plan: Plan, room: Room) -> Room:
     """`stream` takes a quarter of the batch at most: that is about a training step's memory."""
-    quarter = -(-batch_size(batch) // 4)
-    larger = any(stop - start > quarter for start, stop in plan.pieces)
+    most = -(-batch_size(batch) // 4)
+    larger = any(stop - start > most for start, stop in plan.pieces)
     if room != Room("stream") or not larger or plan.whole or not problem.independent(batch):
         return room
-    return Room("stream", quarter)
+    return Room("stream", most)
 
 
 def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:

@@ -70,8 +70,9 @@ def backward_by(
     retain_graph: bool = False,
 ) -> Tensor:
     """The same for gradients with their graphs one by one; those without a graph don't count."""
-    felt = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
-    found = problem.second_backward(*zip(*felt, strict=True), retain_graph) if felt else {}
+    vectors = [v for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
+    outputs = [g for g in gradients if g.requires_grad]
+    found = problem.second_backward(outputs, vectors, retain_graph) if outputs else {}
     return torch.stack([found.get(n, ZERO) for n in problem.scaled])
 
 

@@ -414,7 +414,7 @@ class Problem:
         finally:
             self._marks.rows = outer
 
-    def rows(self, pieces: Sequence[Interval]) -> Rows:
+    def rows(self, pieces: Sequence[Interval], names: Sequence[str]) -> Rows:
         """Leaves whose gradients are those of pieces, which follow one another.
 
         A scaled weight without a mark has none: its derivative is taken by itself.
@@ -423,7 +423,7 @@ class Problem:
         unmarked = {n for n in self.scaled if n not in self.marks} if self.marks else set()
         leaves = {
             id(t): t.detach().expand(len(pieces), *t.shape).requires_grad_()
-            for n, t in zip(self.differentiated, self.theta(self.differentiated), strict=True)
+            for n, t in zip(names, self.theta(names), strict=True)
             if t.dim() < 2 or n not in unmarked
         }
         return Rows(tuple((start - first, stop - first) for start, stop in pieces), leaves)

@@ -194,7 +194,7 @@ class _Backward(torch.autograd.Function):
             ggy = product.forward(a, w)
             gm = inner(ggy, gy) if by_mark else None
         if v is None and vb is not None:
-            v = torch.zeros_like(w) if ctx.slices is None else w.new_zeros(()).expand(len(vb), *w.shape)
+            v = w.new_zeros(w.shape if ctx.slices is None else (len(vb), *w.shape))
         if v is not None and by_gy:
             ggy = _along(product, ctx.slices, x, v, vb, ggy)
         if v is not None and by_x:

@@ -11,26 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.marks import Marks, Slices, by_slice
+from neuroinit.marks import Marks, Rows, Slices, by_slice
 
-ELEMENTWISE = {"add", "add_", "sub", "mul", "mul_", "__add__", "__radd__", "__mul__", "__rmul__"}
+FUNCTIONS = {"add", "add_", "sub", "mul", "mul_", "expand"}
 
 
 def spread(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Any:
     """A call of ``x + p``, ``x * p`` or ``p.expand``; ``None`` where it is no such."""
     name, rows = getattr(func, "__name__", ""), marks.rows
-    known = [] if rows is None else [isinstance(a, Tensor) and id(a) in rows.of for a in args]
+    if rows is None or name not in FUNCTIONS:
+        return None
+    known = [isinstance(a, Tensor) and id(a) in rows.of for a in args]
     if sum(known) != 1:
         return None
     place = known.index(True)
     p = args[place]
     if name == "expand":
         sizes = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-        return _expanded(p, tuple(sizes), marks)
-    x = args[1 - place] if name in ELEMENTWISE and len(args) == 2 else None
+        return _expanded(p, tuple(sizes), marks, rows)
+    x = args[1 - place] if len(args) == 2 else None
     if not isinstance(x, Tensor) or not _broadcasts(p, x):
         return None
-    q = _rows(p, x, marks)
+    q = _rows(p, x, marks, rows)
     return func(*((q, x) if place == 0 else (x, q)), **kwargs)
 
 
@@ -38,20 +40,18 @@ def _broadcasts(p: Tensor, x: Tensor) -> bool:
     return p.dim() < x.dim() or (p.dim() == x.dim() > 1 and p.shape[0] == 1)
 
 
-def _expanded(p: Tensor, sizes: tuple[int, ...], marks: Marks) -> Tensor | None:
+def _expanded(p: Tensor, sizes: tuple[int, ...], marks: Marks, rows: Rows) -> Tensor | None:
     """One copy of a parameter for every sample, as of a class token."""
     if p.dim() < 2 or len(sizes) != p.dim() or p.shape[0] != 1:
         return None
-    rows = p.detach().expand(sizes)
-    return _rows(p, rows, marks).expand(rows.shape)
+    x = p.detach().expand(sizes)
+    return _rows(p, x, marks, rows).expand(x.shape)
 
 
-def _rows(p: Tensor, x: Tensor, marks: Marks) -> Tensor:
+def _rows(p: Tensor, x: Tensor, marks: Marks, rows: Rows) -> Tensor:
     """``p`` once for every row of ``x``, in a form that broadcasts against it."""
-    rows = marks.rows
-    assert rows is not None
-    shape = p.shape[1:] if p.dim() == x.dim() else p.shape
-    shape = (len(x), *([1] * (x.dim() - 1 - len(shape))), *shape)
+    own = p.shape[1:] if p.dim() == x.dim() else p.shape
+    shape = (len(x), *([1] * (x.dim() - 1 - len(own))), *own)
     found: Tensor = _Rows.apply(p, rows.row(p), shape, marks, rows.slices(x))  # type: ignore[no-untyped-call]
     return found
 
@@ -70,4 +70,10 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.marks.second:
             return g.sum(0).reshape(ctx.shape), None, None, None, None
-        return None, by_slice(lambda g: g.sum(0).reshape(ctx.shape), ctx.slices, g), None, None, None
+        return (
+            None,
+            by_slice(lambda g: g.sum(0).reshape(ctx.shape), ctx.slices, g),
+            None,
+            None,
+            None,
+        )
