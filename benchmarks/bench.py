@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from rich.progress import track
+from rich.progress import Progress, TimeElapsedColumn
 
 import neuroinit as ni
 from benchmarks import authors
@@ -137,6 +137,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """The case that a row is of."""
+    return tuple(row[f.name] for f in dataclasses.fields(Case))
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows of a file, or none."""
     found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
@@ -160,14 +165,18 @@ def main() -> None:
     path = FOLDER / ("bench-quick.json" if options.quick else "bench.json")
     cases = quick() if options.quick else full()
     rows = [] if options.quick else read(path)
-    done = {tuple(row[f.name] for f in dataclasses.fields(Case)) for row in rows}
+    done = {key(row) for row in rows}
     missing = [] if options.table else [c for c in cases if dataclasses.astuple(c) not in done]
-    for case in track(missing, description="Measuring"):
-        with get_context("spawn").Pool(1) as pool:  # a process of its own for its peak memory
-            rows.append(pool.map(measure, [(case, options.threads)])[0])
-        write(path, rows)
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("Measuring", total=len(missing))
+        for case in missing:
+            bar.update(task, description=case.title)
+            with get_context("spawn").Pool(1) as pool:  # a process of its own for its peak memory
+                rows.append(pool.map(measure, [(case, options.threads)])[0])
+            write(path, rows)
+            bar.advance(task)
     order = [dataclasses.astuple(c) for c in cases]
-    rows.sort(key=lambda row: order.index(tuple(row[f.name] for f in dataclasses.fields(Case))))
+    rows = sorted((r for r in rows if key(r) in order), key=lambda r: order.index(key(r)))
     print(table(rows))
     draw(rows, path.with_suffix(".png"))
     print(f"\nWritten: {path}, and a figure beside it.")
