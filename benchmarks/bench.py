@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import platform
 import resource
 import time
@@ -33,7 +34,7 @@ from benchmarks.cases import AUTHORS, MODELS, RIVALS, TRAINING, WAYS, Case, full
 from benchmarks.figure import draw
 
 FOLDER = Path(__file__).parent
-STEPS = 6
+STEPS = 6  # the first two warm up, and have the peak of memory
 
 
 def measure(job: tuple[Case, int]) -> dict[str, Any]:
@@ -48,20 +49,15 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
         model.zero_grad()
         F.cross_entropy(model(batch[0]), batch[1]).backward()
 
-    idle = _peak()
     clock = Clock(training_step, time.process_time if threads == 1 else time.perf_counter)
-    run = _runner(case, model, batch, training_step)
-    run(2, lambda: None)
-    extra = (_peak() - idle) / 1024
-    run(STEPS, clock.lap)
-    model.zero_grad()
+    _run(case, model, batch, training_step, clock.lap)
     return {
         **dataclasses.asdict(case),
         "parameters": sum(p.numel() for p in model.parameters()),
         "seconds": clock.seconds,
         "training_seconds": clock.training_seconds,
         "training_steps": clock.seconds / clock.training_seconds,
-        "extra_mb": extra,
+        "extra_mb": clock.extra / 1024,
         "threads": threads,
         "machine": f"{platform.machine()}, torch {torch.__version__}",
         "date": date.today().isoformat(),
@@ -69,53 +65,47 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
 
 
 class Clock:
-    """The least time of a step and of a training step after it; the first step warms up."""
+    """The peak of memory of two steps, then the least times of a step and of a training step."""
 
     def __init__(self, training_step: Callable[[], None], now: Callable[[], float]) -> None:
         self.training_step, self.now = training_step, now
+        self.idle, self.extra = _peak(), 0
+        self.laps = 0
         self.begun = now()
-        self.steps: list[float] = []
-        self.training: list[float] = []
+        self.seconds = self.training_seconds = math.inf
 
     def lap(self) -> None:
         """A step has ended."""
         ended = self.now()
-        self.steps.append(ended - self.begun)
-        self.training_step()
+        self.laps += 1
+        if self.laps > 2:
+            self.seconds = min(self.seconds, ended - self.begun)
+            self.training_step()
+            self.training_seconds = min(self.training_seconds, self.now() - ended)
+        else:
+            self.extra = _peak() - self.idle
         self.begun = self.now()
-        self.training.append(self.begun - ended)
-
-    @property
-    def seconds(self) -> float:
-        """Of a step."""
-        return min(self.steps[1:])
-
-    @property
-    def training_seconds(self) -> float:
-        """Of a training step."""
-        return min(self.training[1:])
 
 
-def _runner(
-    case: Case, model: Any, batch: Any, training_step: Callable[[], None]
-) -> Callable[[int, Callable[[], None]], None]:
-    """``run(steps, after_each)``."""
-
-    def plain(steps: int, after: Callable[[], None]) -> None:
-        for _ in range(steps):
+def _run(
+    case: Case,
+    model: Any,
+    batch: Any,
+    training_step: Callable[[], None],
+    lap: Callable[[], None],
+) -> None:
+    """Take the steps of a case, with a lap after each."""
+    if case.way in (AUTHORS, TRAINING):
+        for _ in range(STEPS):
             if case.way == AUTHORS:
                 authors.step(model, batch, case.D, case.r)
             else:
                 training_step()
-            after()
-
-    def method(steps: int, after: Callable[[], None]) -> None:
-        make, arguments = {**WAYS, **RIVALS}[case.way]
-        ni.optimize(
-            model, [batch], method=make(case, steps), on_step=lambda record: after(), **arguments
-        )
-
-    return plain if case.way in (AUTHORS, TRAINING) else method
+            lap()
+        return
+    make, arguments = {**WAYS, **RIVALS}[case.way]
+    method = make(case, STEPS)
+    ni.optimize(model, [batch], method=method, on_step=lambda record: lap(), **arguments)
 
 
 def _peak() -> int:

@@ -22,10 +22,12 @@ class Rows:
     Args:
         pieces: Where they are, one after the other, from 0 to the size of the batch.
         of: By a parameter's id, a leaf with one row a piece, whose gradient is that of the pieces.
+        made: By the id of a tensor that was made of one parameter, that tensor and its rows.
     """
 
     pieces: tuple[tuple[int, int], ...]
     of: dict[int, Tensor]
+    made: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def slices(self, x: Tensor) -> list[slice]:
         """Where the pieces are in an activation, which has a few rows for every sample."""

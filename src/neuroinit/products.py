@@ -242,10 +242,10 @@ def marked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Mark
     autocast = torch.is_autocast_enabled(x.device.type)
     if product is None or (x.dtype != w.dtype and not autocast):
         return None
+    pieces = (None, None, None) if rows is None else (rows.row(w), rows.row(b), rows.slices(x))
     if autocast:
         dtype = torch.get_autocast_dtype(x.device.type)
         x, b = x.to(dtype), None if b is None else b.to(dtype)
-    pieces = (None, None, None) if rows is None else (rows.row(w), rows.row(b), rows.slices(x))
     row, row_b, slices = pieces
     return _Forward.apply(x, w, b, mark, row, row_b, product, marks, slices)  # type: ignore[no-untyped-call]
 
