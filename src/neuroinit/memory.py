@@ -13,7 +13,7 @@ from torch import Tensor
 from neuroinit.passes import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
-from neuroinit.rows import few, quarter, tells_pieces
+from neuroinit.rows import few, may_tell_pieces, quarter
 from neuroinit.split import batch_size
 
 SHARE = 0.8  # of the free memory may be filled by default
@@ -32,7 +32,7 @@ class Room:
         if self.engine == "keep":
             return Room("stream", self.microbatch)
         largest = max(stop - start for start, stop in plan.pieces)
-        if tells_pieces(problem, batch):
+        if may_tell_pieces(problem):
             largest = max(largest, quarter(batch, plan))
         if largest == 1 or plan.whole or not problem.independent(batch):
             return None
@@ -69,7 +69,7 @@ def fitting(
     if PEAK * graphs + 3 * len(sizes) * vector <= limit:
         return Room("keep", room.microbatch)
     largest, vectors = max(sizes), 4 * vector
-    if not plan.whole and tells_pieces(problem, batch):  # then several pieces are a pass
+    if not plan.whole and may_tell_pieces(problem):  # then several pieces are a pass
         largest = max(largest, quarter(batch, plan))
         vectors = (1 + 3 * max(1, min(few(problem), largest // min(sizes)))) * vector
     needed = PEAK * piece * largest / max(sizes) + vectors
