@@ -5,7 +5,7 @@
     python -m benchmarks.bench --table    # only the table and the figure of what is there
 
 A training step is one forward and backward pass of the same batch in the same process; three of
-them are taken in turns with the steps that are measured. Times are processor time of one thread by default: on a
+them follow each step that is measured. Times are processor time of one thread by default: on a
 machine that others use, too, wall clocks and several threads measure the others.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import sys
@@ -18,8 +19,8 @@ from neuroinit.activations import ACTIVATIONS, activated
 from neuroinit.layer_norm import layer_normalized
 from neuroinit.marks import Marks
 from neuroinit.normalize import normalized
-from neuroinit.products import marked
-from neuroinit.spread import spread
+from neuroinit.products import READERS, marked
+from neuroinit.spread import SPREAD, spread
 from neuroinit.vectors import HALF
 
 Buffers = list[tuple[nn.Module, str, Tensor]]
@@ -93,6 +94,8 @@ class Replaced(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        if not _watched(name) or (name in SPREAD and self.marks.rows is None):
+            return func(*args, **kwargs)
         if self.marks and (ours := self._ours(func, args, kwargs)) is not None:
             return ours
         if "dropout" in name and not name.startswith("native"):
@@ -121,8 +124,17 @@ class Replaced(TorchFunctionMode):
         return spread(func, args, kwargs, self.marks) if found is None else found
 
 
+@functools.cache
+def _watched(name: str) -> bool:
+    """Whether a function of this name can be replaced: most calls are of others."""
+    return "dropout" in name or name in _WATCHED
+
+
 # functions that drop out by themselves, and where the probability stands among their arguments
 _DROPOUT_ARGUMENT = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
+_PLAIN = {"_weight_norm", "normalize", "hardsigmoid", "embedding", "embedding_bag"}
+_NORMS = {"batch_norm", "layer_norm"}
+_WATCHED = {*ACTIVATIONS, *READERS, *SPREAD, *_DROPOUT_ARGUMENT, *_PLAIN, *_NORMS}
 
 
 def _without_dropout(position: int, args: Any, kwargs: dict[str, Any]) -> Any:

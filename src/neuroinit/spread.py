@@ -25,12 +25,13 @@ VIEWS = {
     "squeeze",
     "unsqueeze",
 }
+SPREAD = ELEMENTWISE | VIEWS | {"expand"}
 
 
 def spread(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Any:
     """A call of ``x + p``, ``x * p``, ``p.expand`` or a view; ``None`` where it is no such."""
     name, rows = getattr(func, "__name__", ""), marks.rows
-    if rows is None or name not in ELEMENTWISE | VIEWS | {"expand"}:
+    if rows is None or name not in SPREAD:
         return None
     known = [isinstance(a, Tensor) and (id(a) in rows.of or id(a) in rows.made) for a in args]
     if sum(known) != 1:
