@@ -171,8 +171,9 @@ def main() -> None:
     order = [dataclasses.astuple(c) for c in cases]
     rows = sorted((r for r in rows if key(r) in order), key=lambda r: order.index(key(r)))
     print(table(rows))
-    draw(rows, path.with_suffix(".png"))
-    print(f"\nWritten: {path}, and a figure beside it.")
+    figure = path.with_suffix(".png") if options.quick else FOLDER.parent / "docs/performance.png"
+    draw(rows, figure)
+    print(f"\nWritten: {path} and {figure}.")
 
 
 if __name__ == "__main__":

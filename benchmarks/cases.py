@@ -139,5 +139,6 @@ def full() -> list[Case]:
         splits = [(2, 0.6), (4, 0.2), (16 if B > 16 else 8, 0.0)]
         cases += [Case(model, w, D, r, B) for (D, r), w in itertools.product(splits, WAYS)]
         cases += [Case(model, AUTHORS, 2, 0.6, B)]
-        cases += [Case(model, way, 1, B=B) for way in RIVALS]
+        if model in ("ViT", "Swin"):
+            cases += [Case(model, way, 1, B=B) for way in RIVALS]
     return cases
