@@ -9,7 +9,7 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.errors import out_of_memory
-from neuroinit.memory import Room, fitting, graph_bytes
+from neuroinit.memory import PEAK, Room, fitting, graph_bytes
 from neuroinit.plan import make_plan
 from neuroinit.problem import Problem
 from tests.utils.snapshots import assert_unchanged, snapshot
@@ -57,8 +57,8 @@ def test_auto_keeps_then_streams_then_cuts(batches):
     room, piece = chosen(network(), batches[0], 2**40)
     assert room == Room("keep")
     vectors = 4 * 4 * sum(p.numel() for p in network().parameters())
-    assert chosen(network(), batches[0], int(2 * piece + vectors))[0] == Room("stream", 4)
-    room, _ = chosen(network(), batches[0], int(piece + vectors))
+    assert chosen(network(), batches[0], int(PEAK * piece + vectors))[0] == Room("stream", 4)
+    room, _ = chosen(network(), batches[0], int(PEAK * piece / 2 + vectors))
     assert room.engine == "stream"
     assert room.microbatch == 4
 

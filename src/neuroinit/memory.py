@@ -17,7 +17,7 @@ from neuroinit.rows import few, may_tell_pieces, quarter
 from neuroinit.split import batch_size
 
 SHARE = 0.8  # of the free memory may be filled by default
-PEAK = 2.0  # the second backward needs about as much again as the graphs it goes through
+PEAK = 2.5  # the graphs, and what the second backward needs besides
 
 
 @dataclass(frozen=True)
