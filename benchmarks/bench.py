@@ -4,8 +4,8 @@
     python -m benchmarks.bench --quick    # under two minutes
     python -m benchmarks.bench --table    # only the table and the figure of what is there
 
-A training step is one forward and backward pass of the same batch in the same process, taken in
-turns with the steps that are measured. Times are processor time of one thread by default: on a
+A training step is one forward and backward pass of the same batch in the same process; three of
+them follow each step that is measured. Times are processor time of one thread by default: on a
 machine that others use, too, wall clocks and several threads measure the others.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import platform
 import resource
 import time
@@ -25,7 +26,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from rich.progress import track
+from rich.progress import Progress, TimeElapsedColumn
 
 import neuroinit as ni
 from benchmarks import authors
@@ -33,7 +34,8 @@ from benchmarks.cases import AUTHORS, MODELS, RIVALS, TRAINING, WAYS, Case, full
 from benchmarks.figure import draw
 
 FOLDER = Path(__file__).parent
-STEPS = 6
+STEPS = 6  # the first two warm up, and have the peak of memory
+REPEATS = 3  # training steps after a step, so that both last about as long: others disturb both
 
 
 def measure(job: tuple[Case, int]) -> dict[str, Any]:
@@ -48,20 +50,15 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
         model.zero_grad()
         F.cross_entropy(model(batch[0]), batch[1]).backward()
 
-    idle = _peak()
     clock = Clock(training_step, time.process_time if threads == 1 else time.perf_counter)
-    run = _runner(case, model, batch, training_step)
-    run(2, lambda: None)
-    extra = (_peak() - idle) / 1024
-    run(STEPS, clock.lap)
-    model.zero_grad()
+    _run(case, model, batch, training_step, clock.lap)
     return {
         **dataclasses.asdict(case),
         "parameters": sum(p.numel() for p in model.parameters()),
         "seconds": clock.seconds,
         "training_seconds": clock.training_seconds,
         "training_steps": clock.seconds / clock.training_seconds,
-        "extra_mb": extra,
+        "extra_mb": clock.extra / 1024,
         "threads": threads,
         "machine": f"{platform.machine()}, torch {torch.__version__}",
         "date": date.today().isoformat(),
@@ -69,53 +66,49 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
 
 
 class Clock:
-    """The least time of a step and of a training step after it; the first step warms up."""
+    """The peak of memory of two steps, then the least times of a step and of a training step."""
 
     def __init__(self, training_step: Callable[[], None], now: Callable[[], float]) -> None:
         self.training_step, self.now = training_step, now
+        self.idle, self.extra = _peak(), 0
+        self.laps = 0
         self.begun = now()
-        self.steps: list[float] = []
-        self.training: list[float] = []
+        self.seconds = self.training_seconds = math.inf
 
     def lap(self) -> None:
         """A step has ended."""
         ended = self.now()
-        self.steps.append(ended - self.begun)
-        self.training_step()
+        self.laps += 1
+        if self.laps > 2:
+            self.seconds = min(self.seconds, ended - self.begun)
+            for _ in range(REPEATS):
+                self.training_step()
+            mean = (self.now() - ended) / REPEATS
+            self.training_seconds = min(self.training_seconds, mean)
+        else:
+            self.extra = _peak() - self.idle
         self.begun = self.now()
-        self.training.append(self.begun - ended)
-
-    @property
-    def seconds(self) -> float:
-        """Of a step."""
-        return min(self.steps[1:])
-
-    @property
-    def training_seconds(self) -> float:
-        """Of a training step."""
-        return min(self.training[1:])
 
 
-def _runner(
-    case: Case, model: Any, batch: Any, training_step: Callable[[], None]
-) -> Callable[[int, Callable[[], None]], None]:
-    """``run(steps, after_each)``."""
-
-    def plain(steps: int, after: Callable[[], None]) -> None:
-        for _ in range(steps):
+def _run(
+    case: Case,
+    model: Any,
+    batch: Any,
+    training_step: Callable[[], None],
+    lap: Callable[[], None],
+) -> None:
+    """Take the steps of a case, with a lap after each."""
+    if case.way in (AUTHORS, TRAINING):
+        for _ in range(STEPS):
             if case.way == AUTHORS:
                 authors.step(model, batch, case.D, case.r)
             else:
                 training_step()
-            after()
-
-    def method(steps: int, after: Callable[[], None]) -> None:
-        make, arguments = {**WAYS, **RIVALS}[case.way]
-        ni.optimize(
-            model, [batch], method=make(case, steps), on_step=lambda record: after(), **arguments
-        )
-
-    return plain if case.way in (AUTHORS, TRAINING) else method
+            lap()
+        return
+    make, arguments = {**WAYS, **RIVALS}[case.way]
+    method = make(case, STEPS)
+    ni.optimize(model, [batch], method=method, on_step=lambda record: lap(), **arguments)
 
 
 def _peak() -> int:
@@ -135,6 +128,11 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['extra_mb']:.0f} |"
         )
     return "\n".join(lines)
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """The case that a row is of."""
+    return tuple(row[f.name] for f in dataclasses.fields(Case))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -160,17 +158,22 @@ def main() -> None:
     path = FOLDER / ("bench-quick.json" if options.quick else "bench.json")
     cases = quick() if options.quick else full()
     rows = [] if options.quick else read(path)
-    done = {tuple(row[f.name] for f in dataclasses.fields(Case)) for row in rows}
+    done = {key(row) for row in rows}
     missing = [] if options.table else [c for c in cases if dataclasses.astuple(c) not in done]
-    for case in track(missing, description="Measuring"):
-        with get_context("spawn").Pool(1) as pool:  # a process of its own for its peak memory
-            rows.append(pool.map(measure, [(case, options.threads)])[0])
-        write(path, rows)
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("Measuring", total=len(missing))
+        for case in missing:
+            bar.update(task, description=case.title)
+            with get_context("spawn").Pool(1) as pool:  # a process of its own for its peak memory
+                rows.append(pool.map(measure, [(case, options.threads)])[0])
+            write(path, rows)
+            bar.advance(task)
     order = [dataclasses.astuple(c) for c in cases]
-    rows.sort(key=lambda row: order.index(tuple(row[f.name] for f in dataclasses.fields(Case))))
+    rows = sorted((r for r in rows if key(r) in order), key=lambda r: order.index(key(r)))
     print(table(rows))
-    draw(rows, path.with_suffix(".png"))
-    print(f"\nWritten: {path}, and a figure beside it.")
+    figure = path.with_suffix(".png") if options.quick else FOLDER.parent / "docs/performance.png"
+    draw(rows, figure)
+    print(f"\nWritten: {path} and {figure}.")
 
 
 if __name__ == "__main__":

@@ -15,17 +15,18 @@ from neuroinit.experiments.models import build
 from neuroinit.experiments.networks import Residual, kaiming
 
 
-def residual(blocks: int = 18, width: int = 16) -> nn.Module:
-    """Residual blocks of two 3x3 convolutions without normalization, at half of Kaiming's size."""
-    body = [
-        Residual(
-            nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)
-        )
-        for _ in range(blocks)
-    ]
-    stem = nn.Conv2d(3, width, 3, padding=1)
+def residual(blocks: int = 18, width: int = 16, normalized: bool = False) -> nn.Module:
+    """Residual blocks of two 3x3 convolutions, at half of Kaiming's size without normalization."""
+
+    def convolution(channels: int) -> list[nn.Module]:
+        norm = [nn.BatchNorm2d(width)] if normalized else []
+        return [nn.Conv2d(channels, width, 3, padding=1, bias=not normalized), *norm]
+
+    body = [Residual(*convolution(width), nn.ReLU(), *convolution(width)) for _ in range(blocks)]
+    stem = nn.Sequential(*convolution(3))
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
-    return halved(kaiming(nn.Sequential(stem, *body, *head)))
+    model = kaiming(nn.Sequential(stem, *body, *head))
+    return model if normalized else halved(model)
 
 
 def halved(model: nn.Module) -> nn.Module:
@@ -48,6 +49,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "residual-18": residual,
     "residual-18, width 8": lambda: residual(18, 8),
     "residual-18, width 32": lambda: residual(18, 32),
+    "residual-18 with BN": lambda: residual(normalized=True),
     "ResNet-110 without BN": lambda: halved(build("resnet-110-nobn")),
     "ResNet-110": lambda: build("resnet-110"),
     "ResNet-20": lambda: build("resnet-20"),
@@ -95,6 +97,14 @@ RIVALS: dict[str, tuple[Callable[[Case, int], Any], dict[str, Any]]] = {
 }
 AUTHORS, TRAINING = "authors' way", "training step"
 
+# the other models, each at a batch size that takes a few minutes
+OTHERS = {
+    "ResNet-110 without BN": 16,
+    "ResNet-110": 16,
+    "WRN-28-2 without BN": 16,
+    "ViT": 32,
+    "Swin": 64,
+}
 SPLITS = [(2, 0.6), (4, 0.2), (8, 0.0), (16, 0.0), (64, 0.0)]
 
 
@@ -121,10 +131,14 @@ def full() -> list[Case]:
     cases += [Case(main, w, 4, 0.2, B) for B, w in itertools.product((16, 32, 128), WAYS)]
     sizes = ("residual-18, width 8", "residual-18, width 32")
     cases += [Case(m, w, 4, 0.2) for m, w in itertools.product(sizes, WAYS)]
-    others = ["ResNet-110 without BN", "ResNet-110", "WRN-28-2 without BN", "ViT", "Swin"]
-    for model in others:
-        cases += [Case(model, TRAINING)]
-        cases += [Case(model, w, D, r) for (D, r), w in itertools.product(SPLITS[:2], WAYS)]
-        cases += [Case(model, AUTHORS, 2, 0.6)]
-        cases += [Case(model, way, 1) for way in RIVALS]
+    normalized = "residual-18 with BN"
+    cases += [Case(normalized, TRAINING)]
+    cases += [Case(normalized, way, 2, 0.6) for way in (*WAYS, AUTHORS)]
+    for model, B in OTHERS.items():
+        cases += [Case(model, TRAINING, B=B)]
+        splits = [(2, 0.6), (4, 0.2), (16 if B > 16 else 8, 0.0)]
+        cases += [Case(model, w, D, r, B) for (D, r), w in itertools.product(splits, WAYS)]
+        cases += [Case(model, AUTHORS, 2, 0.6, B)]
+        if model in ("ViT", "Swin"):
+            cases += [Case(model, way, 1, B=B) for way in RIVALS]
     return cases

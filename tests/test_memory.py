@@ -58,8 +58,9 @@ def test_auto_keeps_then_streams_then_cuts(batches):
     room, piece = chosen(network(), batches[0], 2**40)
     assert room == Room("keep")
     vectors = 4 * 4 * sum(p.numel() for p in network().parameters())
-    assert chosen(network(), batches[0], int(4 * piece + vectors))[0] == Room("stream", 4)
-    assert chosen(network(), batches[0], int(piece + vectors))[0] == Room("stream", 2)
+    needed = (1 + memory.WORK) * piece
+    assert chosen(network(), batches[0], int(needed + vectors))[0] == Room("stream", 4)
+    assert chosen(network(), batches[0], int(needed / 4 + vectors))[0] == Room("stream", 2)
 
 
 def test_slices_of_one_forward_pass_are_not_taken_for_free(batches):

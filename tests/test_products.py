@@ -51,6 +51,16 @@ LAYERS = {
     "norm_2d_no_track": (lambda: nn.BatchNorm2d(4, track_running_stats=False),
                          images(5, 4, 3, 3)),
     "norm_large_eps": (lambda: nn.BatchNorm2d(4, eps=0.5), images(5, 4, 3, 3)),
+    "relu": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU()), images(5, 4)),
+    "relu_in_place": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True)), images(5, 4)),
+    "gelu": (lambda: nn.Sequential(nn.Linear(4, 6), nn.GELU()), images(5, 4)),
+    "gelu_tanh": (lambda: nn.Sequential(nn.Linear(4, 6), nn.GELU("tanh")), images(5, 4)),
+    "layer": (lambda: nn.LayerNorm(4), images(6, 4)),
+    "layer_tokens": (lambda: nn.LayerNorm(4), images(3, 5, 4)),
+    "layer_image": (lambda: nn.LayerNorm((2, 3, 4)), images(3, 2, 3, 4)),
+    "layer_no_bias": (lambda: nn.LayerNorm(4, bias=False), images(6, 4)),
+    "layer_no_gain": (lambda: nn.LayerNorm(4, elementwise_affine=False), images(6, 4)),
+    "layer_large_eps": (lambda: nn.LayerNorm(4, eps=0.5), images(6, 4)),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import sys
@@ -14,8 +15,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.activations import ACTIVATIONS, activated
+from neuroinit.layer_norm import layer_normalized
+from neuroinit.marks import Marks
 from neuroinit.normalize import normalized
-from neuroinit.products import Marks, marked
+from neuroinit.products import READERS, marked
+from neuroinit.spread import SPREAD, spread
 from neuroinit.vectors import HALF
 
 Buffers = list[tuple[nn.Module, str, Tensor]]
@@ -78,7 +83,7 @@ class Replaced(TorchFunctionMode):
 
     def __init__(self, marks: Marks | None = None) -> None:
         super().__init__()
-        self.marks = marks or Marks()
+        self.marks = Marks() if marks is None else marks
 
     def __torch_function__(
         self,
@@ -89,7 +94,9 @@ class Replaced(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if self.marks.of and (ours := self._ours(func, args, kwargs)) is not None:
+        if not _watched(name) or (name in SPREAD and self.marks.rows is None):
+            return func(*args, **kwargs)
+        if self.marks and (ours := self._ours(func, args, kwargs)) is not None:
             return ours
         if "dropout" in name and not name.startswith("native"):
             return args[0] if args else kwargs["input"]
@@ -108,11 +115,26 @@ class Replaced(TorchFunctionMode):
     def _ours(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is nn.functional.batch_norm:
             return normalized(args, kwargs, self.marks)
-        return marked(getattr(func, "__name__", ""), args, kwargs, self.marks)
+        if func is nn.functional.layer_norm:
+            return layer_normalized(args, kwargs, self.marks)
+        name = getattr(func, "__name__", "")
+        if name in ACTIVATIONS:
+            return activated(name, args, kwargs)
+        found = marked(name, args, kwargs, self.marks)
+        return spread(func, args, kwargs, self.marks) if found is None else found
+
+
+@functools.cache
+def _watched(name: str) -> bool:
+    """Whether a function of this name can be replaced: most calls are of others."""
+    return "dropout" in name or name in _WATCHED
 
 
 # functions that drop out by themselves, and where the probability stands among their arguments
 _DROPOUT_ARGUMENT = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
+_PLAIN = {"_weight_norm", "normalize", "hardsigmoid", "embedding", "embedding_bag"}
+_NORMS = {"batch_norm", "layer_norm"}
+_WATCHED = {*ACTIVATIONS, *READERS, *SPREAD, *_DROPOUT_ARGUMENT, *_PLAIN, *_NORMS}
 
 
 def _without_dropout(position: int, args: Any, kwargs: dict[str, Any]) -> Any:

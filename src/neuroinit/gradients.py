@@ -10,6 +10,7 @@ so no autograd graph ever has to span two sub-batches.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,16 +19,16 @@ import torch
 from torch import Tensor
 
 from neuroinit.collect import AllGradients, Collector, MeanDirection, Objective, all_rows
-from neuroinit.errors import (
-    named_operator,
-)
+from neuroinit.errors import named_operator
 from neuroinit.measures import Moments
-from neuroinit.passes import check_derivative, gradient_of, second_backward
+from neuroinit.passes import check_derivative
 from neuroinit.plan import Plan, share
 from neuroinit.problem import Problem
-from neuroinit.vectors import combine, flatten, narrow, spread
+from neuroinit.rows import Group, backward_through, few, passes_over, quarter
+from neuroinit.split import batch_size
+from neuroinit.vectors import combine, narrow, spread
 
-HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap
+HELD_PIECES = 8  # `stream` holds the gradients of so few pieces that overlap, or more if small
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,15 @@ def derivative(
 def _keep(
     problem: Problem, batch: Any, plan: Plan, objective: Objective, collector: Collector
 ) -> Derivative:
-    """All graphs are kept, and one second backward goes through them."""
-    losses, graphs = [], []
+    """All graphs are kept until the second backward."""
+    at_once = plan.microbatch or batch_size(batch)
     with problem.session(second_order=True, marked=True):
-        for loss in problem.losses(batch, plan.pieces, plan.whole):
-            graphs.append(gradient_of(problem, loss, create_graph=True))
-            losses.append(loss.detach())
-        value, directions = _directions(plan, [flatten(g) for g in graphs], objective, collector)
-        by_scale = second_backward(problem, graphs, directions)
+        groups = list(passes_over(problem, batch, plan, at_once, create_graph=True))
+        losses = [loss for group in groups for loss in group.losses]
+        flat = [vector for group in groups for vector in group.vectors]
+        value, directions = _directions(plan, flat, objective, collector)
+        del flat
+        by_scale = backward_through(problem, groups, directions)
     return _derivative(problem, value, by_scale, collector, plan, losses)
 
 
@@ -103,7 +105,7 @@ def _stream(
 ) -> Derivative:
     """A first-order pass for the moments, then one second-order graph at a time."""
     losses: list[Tensor] = []
-    if plan.simple or len(plan.pieces) > HELD_PIECES:
+    if plan.simple or len(plan.pieces) > max(HELD_PIECES, few(problem)):
         with problem.session():
             for _, gradient in sub_batch_gradients(problem, batch, plan, losses):
                 collector.add(gradient)
@@ -115,7 +117,7 @@ def _stream(
             flat = list(_piece_gradients(problem, batch, plan, losses))
         value, directions = _directions(plan, flat, objective, collector)
         del flat
-        products = _known_products(problem, batch, plan, directions)
+        products = _known_products(problem, batch, plan, iter(directions))
     with problem.session(second_order=True, marked=True):
         by_scale = sum(products, torch.zeros(()))
     return _derivative(problem, value, by_scale, collector, plan, losses)
@@ -137,25 +139,29 @@ def _directions(
 ENGINES: dict[str, Callable[..., Derivative]] = {"keep": _keep, "stream": _stream}
 
 
+def _graphs(problem: Problem, batch: Any, plan: Plan) -> Iterator[Group]:
+    """One graph at a time."""
+    at_once, most = quarter(batch, plan), few(problem)
+    return passes_over(problem, batch, plan, at_once, create_graph=True, most=most)
+
+
 def _simple_products(
     problem: Problem, batch: Any, plan: Plan, collector: Collector
 ) -> Iterator[Tensor]:
     """Every sub-batch is one piece: its gradient and its product come from the same graph."""
-    for d, loss in enumerate(problem.losses(batch, plan.pieces, plan.whole)):
-        graph = gradient_of(problem, loss, create_graph=True)
-        direction = collector.direction(d, flatten(graph))
-        yield second_backward(problem, [graph], [direction], retain_graph=plan.whole)
+    count = itertools.count()
+    for group in _graphs(problem, batch, plan):
+        directions = [collector.direction(next(count), vector) for vector in group.vectors]
+        yield backward_through(problem, [group], directions, plan.whole)
 
 
 def _known_products(
-    problem: Problem, batch: Any, plan: Plan, directions: list[Tensor]
+    problem: Problem, batch: Any, plan: Plan, directions: Iterator[Tensor]
 ) -> Iterator[Tensor]:
     """All directions are known."""
-    for loss, direction in zip(
-        problem.losses(batch, plan.pieces, plan.whole), directions, strict=True
-    ):
-        graph = gradient_of(problem, loss, create_graph=True)
-        yield second_backward(problem, [graph], [direction])
+    for group in _graphs(problem, batch, plan):
+        own = list(itertools.islice(directions, len(group.losses)))
+        yield backward_through(problem, [group], own)
 
 
 def _rolling_products(
@@ -163,15 +169,19 @@ def _rolling_products(
 ) -> Iterator[Tensor]:
     """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
     waiting: dict[int, Tensor] = {}
-    last = [int(column.nonzero().max()) for column in plan.weights.T]
+    ready: list[int] = []
+    last = [int(column.nonzero().max()) if column.any() else 0 for column in plan.weights.T]
+    most = few(problem)
     for d, gradient in sub_batch_gradients(problem, batch, plan):
         direction = collector.direction(d, gradient)
         for s in plan.weights[d].nonzero().flatten().tolist():
             waiting[s] = waiting.get(s, 0) + float(plan.weights[d, s]) * direction
-        for s in [s for s in waiting if last[s] == d]:
-            (loss,) = problem.losses(batch, [plan.pieces[s]], plan.whole)
-            graph = gradient_of(problem, loss, create_graph=True)
-            yield second_backward(problem, [graph], [waiting.pop(s)])
+        ready += [s for s in waiting if last[s] == d]
+        if len(ready) >= most or d == len(plan.weights) - 1:
+            part = replace(plan, pieces=tuple(plan.pieces[s] for s in ready))
+            directions = iter([waiting.pop(s) for s in ready])
+            yield from _known_products(problem, batch, part, directions)
+            ready = []
 
 
 def sub_batch_gradients(
@@ -199,10 +209,11 @@ def _piece_gradients(
     names: Sequence[str] | None = None,
 ) -> Iterator[Tensor]:
     """The gradient of every piece, by first-order passes."""
-    for loss in problem.losses(batch, plan.pieces, plan.whole):
-        yield flatten(gradient_of(problem, loss, names, retain_graph=plan.whole))
+    at_once, most = quarter(batch, plan), few(problem)
+    for group in passes_over(problem, batch, plan, at_once, names=names, most=most):
         if losses is not None:
-            losses.append(loss.detach())
+            losses.extend(group.losses)
+        yield from group.vectors
 
 
 # -- gradients as flat vectors ---------------------------------------------------------------------

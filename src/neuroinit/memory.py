@@ -14,11 +14,13 @@ from torch import Tensor
 from neuroinit.passes import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
+from neuroinit.rows import few, may_tell_pieces, quarter
 from neuroinit.split import batch_size
 
 SHARE = {"cpu": 0.5}  # of the free memory may be filled by default: others live on a CPU, too
 DEVICE_SHARE = 0.8
 WORK = 3.0  # the second backward through a graph needs about three times as much again
+PEAK = 2.5  # of the graphs, where one pass is taken of several pieces
 UNKNOWN = 2**62
 CGROUP = Path("/sys/fs/cgroup")  # where a container finds its own limits
 
@@ -35,6 +37,8 @@ class Room:
         if self.engine == "keep":
             return Room("stream", self.microbatch)
         largest = max(stop - start for start, stop in plan.pieces)
+        if may_tell_pieces(problem):
+            largest = max(largest, quarter(batch, plan))
         if largest == 1 or plan.whole or not problem.independent(batch):
             return None
         return Room("stream", largest // 2)
@@ -69,15 +73,22 @@ def fitting(
     vector = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
     # with `whole` the forward pass is shared: about half of every further graph
     graphs = piece * ((1 + len(sizes)) / 2 if plan.whole else sum(sizes) / max(sizes))
-    if graphs + WORK * piece + 3 * len(sizes) * vector <= limit:
+    together = not plan.whole and may_tell_pieces(problem)  # then several pieces are a pass
+    kept = PEAK * graphs if together else graphs + WORK * piece
+    if kept + 3 * len(sizes) * vector <= limit:
         return Room("keep", room.microbatch)
-    needed = (1 + WORK) * piece + 4 * vector
+    largest, vectors = max(sizes), 4 * vector
+    if together:
+        largest = max(largest, quarter(batch, plan))
+        vectors = (1 + 3 * max(1, min(few(problem), largest // min(sizes)))) * vector
+    sample = (1 + WORK) * piece / max(sizes)
+    needed = sample * largest + vectors
     if needed <= limit:
         return _quartered(problem, batch, plan, Room("stream", room.microbatch))
-    if max(sizes) > 1 and not plan.whole and problem.independent(batch):
-        fits = int(max(limit - 4 * vector, 0) * max(sizes) / ((1 + WORK) * piece))
-        room = Room("stream", max(1, min(fits, max(sizes))))
-        needed = (1 + WORK) * piece * (room.microbatch or 1) / max(sizes) + 4 * vector
+    if largest > 1 and not plan.whole and problem.independent(batch):
+        fits = int(max(limit - vectors, 0) / sample)
+        room = Room("stream", max(1, min(fits, largest)))
+        needed = sample * (room.microbatch or 1) + 4 * vector
     if needed > limit:
         warnings.warn(
             f"A step needs about {_megabytes(needed)}, more than "
@@ -90,11 +101,11 @@ def fitting(
 
 def _quartered(problem: Problem, batch: Any, plan: Plan, room: Room) -> Room:
     """`stream` takes a quarter of the batch at most: that is about a training step's memory."""
-    quarter = -(-batch_size(batch) // 4)
-    larger = any(stop - start > quarter for start, stop in plan.pieces)
+    most = -(-batch_size(batch) // 4)
+    larger = any(stop - start > most for start, stop in plan.pieces)
     if room != Room("stream") or not larger or plan.whole or not problem.independent(batch):
         return room
-    return Room("stream", quarter)
+    return Room("stream", most)
 
 
 def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.products import Marks
+from neuroinit.marks import Marks
 
 
 def normalized(args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Tensor | None:

@@ -30,6 +30,15 @@ def gradient_of(
     retain_graph: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradient of a loss by every parameter that is looked at; zeros where it is unused."""
+    check_loss(loss)
+    names = problem.differentiated if names is None else names
+    theta = problem.theta(names)
+    found = problem.gradient(loss, names, create_graph, retain_graph)
+    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True))
+
+
+def check_loss(loss: Tensor) -> None:
+    """Raise for a loss that is not finite, or that no parameter is felt in."""
     if not torch.isfinite(loss):
         raise NonFiniteError(
             f"The loss is not finite: {loss.item()}. The start is too large, the inputs are not "
@@ -40,10 +49,6 @@ def gradient_of(
             "The loss does not depend on any trainable parameter. Return it with its graph: no "
             "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
         )
-    names = problem.differentiated if names is None else names
-    theta = problem.theta(names)
-    found = problem.gradient(loss, names, create_graph, retain_graph)
-    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True))
 
 
 def second_backward(
@@ -53,12 +58,20 @@ def second_backward(
     retain_graph: bool = False,
 ) -> Tensor:
     """``<W_k, sum_s [H_s v_s]_k>`` for every scale: one backward through the gradients' graphs."""
-    outputs, vectors = [], []
-    for graph, direction in zip(graphs, directions, strict=True):
-        for gradient, vector in zip(graph, unflatten(direction, graph), strict=True):
-            if gradient.requires_grad:
-                outputs.append(gradient)
-                vectors.append(vector)
+    gradients = [gradient for graph in graphs for gradient in graph]
+    vectors = [v for g, d in zip(graphs, directions, strict=True) for v in unflatten(d, g)]
+    return backward_by(problem, gradients, vectors, retain_graph)
+
+
+def backward_by(
+    problem: Problem,
+    gradients: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    retain_graph: bool = False,
+) -> Tensor:
+    """The same for gradients with their graphs one by one; those without a graph don't count."""
+    vectors = [v for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
+    outputs = [g for g in gradients if g.requires_grad]
     found = problem.second_backward(outputs, vectors, retain_graph) if outputs else {}
     return torch.stack([found.get(n, ZERO) for n in problem.scaled])
 

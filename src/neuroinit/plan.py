@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,12 +23,14 @@ class Plan:
     """What is computed: ``pieces`` of the batch, and ``g_d = sum_s weights[d, s] * g_s``.
 
     With ``whole``, every piece is a slice of the losses of one forward pass of the whole batch
-    (BatchNorm then sees the whole batch); otherwise a piece is a forward pass of its own.
+    (BatchNorm then sees the whole batch); otherwise a piece is a forward pass of its own, or
+    several are one, of no more than ``microbatch`` samples if that is set.
     """
 
     pieces: tuple[Interval, ...]
     weights: Tensor
     whole: bool = False
+    microbatch: int | None = None
 
     @property
     def simple(self) -> bool:
@@ -89,7 +91,7 @@ def only(plan: Plan, d: int) -> Plan:
 
 def _only(plan: Plan, rows: list[int], columns: list[int]) -> Plan:
     weights = plan.weights[rows][:, columns]
-    return Plan(tuple(plan.pieces[s] for s in columns), weights, plan.whole)
+    return replace(plan, pieces=tuple(plan.pieces[s] for s in columns), weights=weights)
 
 
 def pieces(
@@ -115,7 +117,8 @@ def pieces(
     weights = [
         [(t - s) / (b - a) if a <= s and t <= b else 0.0 for s, t in pieces] for a, b in intervals
     ]
-    return Plan(tuple(pieces), torch.tensor(weights, dtype=torch.float64, device="cpu"))
+    table = torch.tensor(weights, dtype=torch.float64, device="cpu")
+    return Plan(tuple(pieces), table, microbatch=microbatch)
 
 
 def _identity(count: int) -> Tensor:

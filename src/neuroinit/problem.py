@@ -24,7 +24,7 @@ from neuroinit.inputs import (
     check_parameters,
     mean_loss,
 )
-from neuroinit.products import Marks
+from neuroinit.marks import Marks, Rows
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
 from neuroinit.vectors import HALF, dot, flatten, gram_matrix, narrow, unflatten, wide
 
@@ -152,6 +152,7 @@ class Problem:
         self._marks = Marks()
         self._buffers: Buffers = []
         self._independent: dict[bool, bool] = {}
+        self.tells_pieces: bool | None = None  # by one pass over several; not tried yet
         self.differentiated = self._chosen(selection.gradients_of) or self.trainable
 
     def _select(self, selection: Selection) -> list[str]:
@@ -399,7 +400,10 @@ class Problem:
                 self._buffers, self.marks, self._marks = outer
 
     def _mark(self, marked: bool) -> None:
-        """A factor of one for every weight that is scaled, to be differentiated by."""
+        """A factor of one for every weight that is scaled, to be differentiated by.
+
+        A weight whose scale is zero has none, and its derivative is taken by the weight itself.
+        """
         names = [n for n in self.scaled if self.factors.get(n, 1.0) != 0] if marked else []
         self.marks = {
             n: torch.ones((), dtype=wide(self.start[n]), device=self.device, requires_grad=True)
@@ -407,12 +411,40 @@ class Problem:
         }
         self._marks = Marks({id(self._theta[n]): mark for n, mark in self.marks.items()})
 
+    @contextmanager
+    def by_piece(self, rows: Rows) -> Iterator[None]:
+        """Passes inside keep the pieces of a batch apart, see :mod:`neuroinit.rows`."""
+        outer, self._marks.rows = self._marks.rows, rows
+        try:
+            yield
+        finally:
+            self._marks.rows = outer
+
+    def rows(self, pieces: Sequence[Interval], names: Sequence[str]) -> Rows:
+        """Leaves whose gradients are those of pieces, which follow one another.
+
+        A scaled weight without a mark has none: its derivative is taken by itself.
+        """
+        first = pieces[0][0]
+        unmarked = {n for n in self.scaled if n not in self.marks} if self.marks else set()
+        leaves = {
+            id(t): t.detach().expand(len(pieces), *t.shape).requires_grad_()
+            for n, t in zip(names, self.theta(names), strict=True)
+            if t.dim() < 2 or n not in unmarked
+        }
+        return Rows(tuple((start - first, stop - first) for start, stop in pieces), leaves)
+
     def gradient(
         self, loss: Tensor, names: Sequence[str], create_graph: bool, retain_graph: bool
     ) -> tuple[Tensor | None, ...]:
         """The gradient of a loss by the scaled parameters of these names."""
-        theta = self.theta(names)
-        return differentiate([loss], theta, None, create_graph, retain_graph, self._marks)
+        return self.gradient_by(loss, self.theta(names), create_graph, retain_graph)
+
+    def gradient_by(
+        self, loss: Tensor, leaves: list[Tensor], create_graph: bool, retain_graph: bool = False
+    ) -> tuple[Tensor | None, ...]:
+        """The gradient of a loss by tensors of one's own."""
+        return differentiate([loss], leaves, None, create_graph, retain_graph, self._marks)
 
     def second_backward(
         self, outputs: Sequence[Tensor], vectors: Sequence[Tensor], retain_graph: bool

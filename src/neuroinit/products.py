@@ -14,22 +14,15 @@ factor of the weight, its *mark*: a number that is one, and that autograd differ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from neuroinit.marks import Marks, Slices, by_slice
 from neuroinit.vectors import HALF, dot, wide
-
-
-@dataclass
-class Marks:
-    """The marks of weights by the weight's id, and which backward is under way."""
-
-    of: dict[int, Tensor] = field(default_factory=dict)
-    second: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,10 @@ def _dense(a: Tensor) -> bool:
 
 
 class _Forward(torch.autograd.Function):
-    """The product; its backward is :class:`_Backward` the first time, and plain the second."""
+    """The product; its backward is :class:`_Backward` the first time, and plain the second.
+
+    With slices, the gradients of the first time are those of the rows.
+    """
 
     @staticmethod
     def forward(
@@ -125,12 +121,15 @@ class _Forward(torch.autograd.Function):
         x: Tensor,
         w: Tensor,
         b: Tensor | None,
-        mark: Tensor,
+        mark: Tensor | None,
+        row: Tensor | None,
+        row_b: Tensor | None,
         product: Product,
         marks: Marks,
+        slices: Slices,
     ) -> Tensor:
         ctx.save_for_backward(x, w, mark)
-        ctx.product, ctx.marks = product, marks
+        ctx.product, ctx.marks, ctx.slices = product, marks, slices
         y = product.forward(x, w.to(x.dtype), b)
         # a view made in here could not be changed in place, as `ReLU(inplace=True)` would
         return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
@@ -138,17 +137,23 @@ class _Forward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:
         x, w, mark = ctx.saved_tensors
-        by_x, _, by_b, *_ = ctx.needs_input_grad
+        by_x, by_w, by_b, by_mark, *by_rows = ctx.needs_input_grad[:6]
         if not ctx.marks.second:
-            settings = mark, ctx.product, by_x, by_b
-            gx, gw, gb = _Backward.apply(gy, x, w, *settings)  # type: ignore[no-untyped-call]
-            return gx, gw, gb, None, None, None
+            wanted = (by_x, by_w, by_b) if ctx.slices is None else (by_x, *by_rows)
+            settings = mark, ctx.product, wanted, ctx.slices
+            gx, *found = _Backward.apply(gy, x, w, *settings)  # type: ignore[no-untyped-call]
+            nothing = [None, None]
+            order = [*found, None, *nothing] if ctx.slices is None else [*nothing, None, *found]
+            return gx, *order, None, None, None
         w = w.to(x.dtype)
+        gx = gm = None
         gb = ctx.product.by_bias(gy) if by_b else None
         if by_x:
             gx = ctx.product.by_input(gy, x, w)
-            return gx, None, gb, inner(x, gx), None, None
-        return None, None, gb, dot(w, ctx.product.by_weight(gy, x, w)), None, None
+            gm = inner(x, gx) if by_mark else None
+        elif by_mark:
+            gm = dot(w, ctx.product.by_weight(gy, x, w))
+        return gx, None, gb, gm, None, None, None, None, None
 
 
 class _Backward(torch.autograd.Function):
@@ -160,20 +165,22 @@ class _Backward(torch.autograd.Function):
         gy: Tensor,
         x: Tensor,
         w: Tensor,
-        mark: Tensor,
+        mark: Tensor | None,
         product: Product,
-        by_x: bool,
-        by_b: bool,
+        wanted: tuple[bool, bool, bool],
+        slices: Slices,
     ) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(gy, x, w)
-        ctx.product = product
+        ctx.product, ctx.slices = product, slices
         narrow = w.to(x.dtype)
-        return (
-            product.by_input(gy, x, narrow) if by_x else None,
-            product.by_weight(gy, x, narrow).to(w.dtype),
-            product.by_bias(gy) if by_b else None,
-        )
+        by_x, by_w, by_b = wanted
+        gw = gb = None
+        if by_w:
+            gw = by_slice(lambda gy, x: product.by_weight(gy, x, narrow), slices, gy, x).to(w.dtype)
+        if by_b:
+            gb = by_slice(product.by_bias, slices, gy)
+        return product.by_input(gy, x, narrow) if by_x else None, gw, gb
 
     @staticmethod
     def backward(
@@ -181,19 +188,41 @@ class _Backward(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         gy, x, w = ctx.saved_tensors
         w, v = w.to(x.dtype), None if v is None else v.to(x.dtype)
-        product, (by_gy, by_x, *_) = ctx.product, ctx.needs_input_grad
-        ggy = by_mark = gx = None
+        product, (by_gy, by_x, _, by_mark, *_) = ctx.product, ctx.needs_input_grad
+        ggy = gm = gx = None
         if a is not None:
             ggy = product.forward(a, w)
-            by_mark = inner(ggy, gy)
+            gm = inner(ggy, gy) if by_mark else None
         if v is None and vb is not None:
-            v = torch.zeros_like(w)
+            v = w.new_zeros(w.shape if ctx.slices is None else (len(vb), *w.shape))
         if v is not None and by_gy:
-            own = product.forward(x, v, vb)
-            ggy = own if ggy is None else ggy.add_(own)
+            ggy = _along(product, ctx.slices, x, v, vb, ggy)
         if v is not None and by_x:
-            gx = product.by_input(gy, x, v)
-        return ggy, gx, None, by_mark, None, None, None
+            gx = _back_along(product, ctx.slices, gy, x, v)
+        return ggy, gx, None, gm, None, None, None
+
+
+def _along(
+    product: Product, slices: Slices, x: Tensor, v: Tensor, vb: Tensor | None, into: Tensor | None
+) -> Tensor:
+    """``v * x + vb`` added to a tensor, with the direction of its own for every slice."""
+    if slices is None:
+        own = product.forward(x, v, vb)
+        return own if into is None else into.add_(own)
+    directions = zip(slices, v, [None] * len(v) if vb is None else vb, strict=True)
+    if into is None:
+        return torch.cat([product.forward(x[s], *direction) for s, *direction in directions])
+    for s, *direction in directions:
+        into[s].add_(product.forward(x[s], *direction))
+    return into
+
+
+def _back_along(product: Product, slices: Slices, gy: Tensor, x: Tensor, v: Tensor) -> Tensor:
+    """``v^T * gy``, with the direction of its own for every slice."""
+    if slices is None:
+        return product.by_input(gy, x, v)
+    found = [product.by_input(gy[s], x[s], w) for s, w in zip(slices, v, strict=True)]
+    return torch.cat(found)
 
 
 # -- in place of torch's functions -----------------------------------------------------------------
@@ -206,17 +235,19 @@ def marked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Mark
     """
     reader = READERS.get(name)
     weight = args[1] if len(args) > 1 else kwargs.get("weight")
-    mark = marks.of.get(id(weight))
-    if reader is None or mark is None:
+    mark, rows = marks.of.get(id(weight)), marks.rows
+    if reader is None or (mark is None and (rows is None or id(weight) not in rows.of)):
         return None
     x, w, b, product = reader(*args, **kwargs)
     autocast = torch.is_autocast_enabled(x.device.type)
     if product is None or (x.dtype != w.dtype and not autocast):
         return None
+    pieces = (None, None, None) if rows is None else (rows.row(w), rows.row(b), rows.slices(x))
     if autocast:
         dtype = torch.get_autocast_dtype(x.device.type)
         x, b = x.to(dtype), None if b is None else b.to(dtype)
-    return _Forward.apply(x, w, b, mark, product, marks)  # type: ignore[no-untyped-call]
+    row, row_b, slices = pieces
+    return _Forward.apply(x, w, b, mark, row, row_b, product, marks, slices)  # type: ignore[no-untyped-call]
 
 
 Read = tuple[Tensor, Tensor, Tensor | None, Product | None]

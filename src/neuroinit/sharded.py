@@ -53,6 +53,7 @@ class ShardedProblem(Problem):
                 "Initialize it before it is sharded."
             )
         self.shards = shards
+        self.tells_pieces = False
         self.original = {n: local(p).detach().clone() for n, p in self.parameters.items()}
         self.start = self._theta = self.original
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
