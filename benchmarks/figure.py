@@ -7,8 +7,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.cases import TRAINING
-
 COLOURS = {"keep": "#0072b2", "stream": "#009e73", "authors' way": "#d55e00"}
 
 
@@ -20,7 +18,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         key=lambda b: sum(r["B"] == b for r in rows if r["model"] == main),
     )
     family = main.split(",")[0]
-    at = [r for r in rows if r["way"] != TRAINING]
+    at = [r for r in rows if r["way"] in COLOURS]
     on_main = [r for r in at if r["model"] == main]
     split = [r for r in at if (r["D"], r["r"]) == (4, 0.2)]
     panels = {
