@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-distributed check bench defaults methods zoo clean help
+.PHONY: demo test test-distributed check bench defaults methods trainability zoo clean help
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -37,6 +37,9 @@ bench: $(VENV)/.ready  ## What a step costs, for docs/performance.md; `make benc
 
 methods: $(VENV)/.ready  ## Every initialization on the demo's networks, for docs/methods.md; resumable
 	$(BIN)/python benchmarks/methods.py
+
+trainability: $(VENV)/.ready  ## Which starts train, for docs/trainability.md; `make trainability ARGS=--quick` for a part
+	$(BIN)/python -m benchmarks.trainability $(ARGS)
 
 zoo: $(VENV)/.ready  ## Two steps on families of timm and torchvision, for docs/zoo.md; resumable
 	$(BIN)/python benchmarks/zoo.py

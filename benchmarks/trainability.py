@@ -36,6 +36,7 @@ from benchmarks.standings import figure, tables
 from neuroinit.experiments.plain import Training, digits, train
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
+QUICK_RESULTS = RESULTS.with_name("trainability-quick.jsonl")  # always anew
 PICTURE = Path(__file__).parents[1] / "docs" / "trainability.png"
 SEEDS = (0, 1, 2)
 CAP = 5.0  # of a loss, in the area under its curve
@@ -120,10 +121,20 @@ def area(trained: Training) -> float:
     return sum(capped) / len(capped)
 
 
-def read() -> list[dict[str, Any]]:
-    """All results so far."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    return [json.loads(line) for line in lines]
+def read(path: Path) -> list[dict[str, Any]]:
+    """All results so far; a line that was cut off when a run was killed does not count."""
+    whole, _, _ = (path.read_text() if path.exists() else "").rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def fill(path: Path, missing: list[Job], workers: int) -> None:
+    """Run jobs on several processes, and append what they find as it comes."""
+    if path.exists():  # without the end of a line that was cut off
+        path.write_text("".join(json.dumps(row) + "\n" for row in read(path)))
+    with get_context("spawn").Pool(workers) as pool, path.open("a") as file:
+        for rows in track(pool.imap_unordered(run, missing), total=len(missing)):
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+            file.flush()
 
 
 def jobs(methods: Iterable[str], networks: Iterable[str], seeds: Iterable[int]) -> list[Job]:
@@ -149,21 +160,23 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     args = parser.parse_args()
-    grid = (args.methods, args.networks, args.seeds)
+    path, grid = RESULTS, (args.methods, args.networks, args.seeds)
     if args.quick:
-        grid = (QUICK["methods"], QUICK["networks"], QUICK["seeds"])
+        path, grid = QUICK_RESULTS, (QUICK["methods"], QUICK["networks"], QUICK["seeds"])
+        path.unlink(missing_ok=True)
     wanted = jobs(*grid)
-    done = {(r["method"], r["network"], r["start"], r["seed"]) for r in read()}
+    done = {_job(row) for row in read(path)}
     missing = [] if args.table else [job for job in wanted if job not in done]
     if missing:
-        with get_context("spawn").Pool(args.workers) as pool, RESULTS.open("a") as file:
-            for rows in track(pool.imap_unordered(run, missing), total=len(missing)):
-                file.write("".join(json.dumps(row) + "\n" for row in rows))
-                file.flush()
+        fill(path, missing, args.workers)
     keys = set(wanted)
-    rows = [r for r in read() if (r["method"], r["network"], r["start"], r["seed"]) in keys]
+    rows = [row for row in read(path) if _job(row) in keys]
     print(tables(rows, list(STARTS), wanted))
-    figure(rows, list(STARTS), PICTURE if not args.quick else Path("trainability-quick.png"))
+    figure(rows, list(STARTS), path.with_suffix(".png") if args.quick else PICTURE)
+
+
+def _job(row: dict[str, Any]) -> Job:
+    return row["method"], row["network"], row["start"], row["seed"]
 
 
 if __name__ == "__main__":

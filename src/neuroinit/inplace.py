@@ -82,7 +82,7 @@ def nio_(
         >>> len(nio_(model, batches, steps=3).history)
         3
     """
-    options = {
+    options: dict[str, Any] = {
         "compute_loss": compute_loss,
         "engine": engine,
         "microbatch": microbatch,

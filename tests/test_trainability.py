@@ -1,0 +1,80 @@
+"""The trainability suite: its grid, one of its jobs, and its scores."""
+
+import json
+
+import pytest
+from benchmarks.contenders import METHODS
+from benchmarks.small_networks import NETWORKS
+from benchmarks.standings import by_cell, score, tables
+from benchmarks.trainability import OPTIMIZERS, SEEDS, STARTS, jobs, read, run
+
+import neuroinit as ni
+from neuroinit.experiments.plain import digits
+
+
+def test_the_grid():
+    assert len(NETWORKS) >= 16
+    assert len(STARTS) == 5
+    assert len(jobs(["as it is"], ["*"], SEEDS)) == 3 * 5 * len(NETWORKS)
+    assert len(jobs(["LSUV"], ["*"], SEEDS)) == 3 * len(NETWORKS)  # whatever the start
+    assert jobs(["as it is"], ["recurrent, tanh"], [1])[0] == (
+        "as it is",
+        "recurrent, tanh",
+        "torch's",
+        1,
+    )
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_classifies_digits(name):
+    inputs, _ = digits().train
+    assert NETWORKS[name]()(inputs[:3]).shape == (3, 10)
+
+
+def test_one_job():
+    rows = run(("NIO()", "recurrent, tanh", "divided by 3", 0))
+    assert [row["optimizer"] for row in rows] == list(OPTIMIZERS)
+    assert all(row["accuracy"] > 0.8 and 0 < row["area"] < 2 for row in rows)
+
+
+def test_a_method_that_refuses_leaves_the_start(monkeypatch):
+    def refuse(model, batches, optimizer):
+        model[1].weight.data.zero_()
+        raise ni.GradientError("no")
+
+    monkeypatch.setitem(METHODS, "NIO()", type(METHODS["NIO()"])(refuse))
+    refused = run(("NIO()", "MLP, 3 ReLU layers", "torch's", 0))
+    alone = run(("as it is", "MLP, 3 ReLU layers", "torch's", 0))
+    assert [r["accuracy"] for r in refused] == [r["accuracy"] for r in alone]
+    assert refused[0]["error"] == "no"
+
+
+def row(method, start, accuracy, area=1.0):
+    cell = {"network": "n", "start": start, "optimizer": "o", "seed": 0}
+    return {"method": method, **cell, "accuracy": accuracy, "area": area, "seconds": 2.0}
+
+
+def test_scores():
+    before = [row("as it is", "a", 0.95), row("as it is", "b", 0.5), row("as it is", "c", 0.1)]
+    after = [row("NIO()", "a", 0.8), row("NIO()", "b", 0.9), row("NIO()", "c", 0.2, 4.0)]
+    found = by_cell([*before, *after, row("LSUV", "a", 0.92)], ["a", "b", "c"])
+    assert score(found["NIO()"], found["as it is"]) == {
+        "cells": 3,
+        "trains": 1,
+        "rescued": 1,
+        "worse": 1,
+        "area": 2.0,
+        "refused": 0,
+        "seconds": 2.0,
+    }
+    assert score(found["LSUV"], found["as it is"])["trains"] == 3  # from whatever start
+    wanted = [(r["method"], "n", r["start"], 0) for r in [*before, *after]]
+    assert "| NIO() | 1 of 3 (33%) | 1 of 2 | 1 | 2.00 | 0 | 2.0 |" in tables(
+        [*before, *after], ["a", "b", "c"], wanted
+    )
+
+
+def test_a_line_that_was_cut_off_does_not_count(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps({"a": 1}) + "\n" + '{"a": 2')
+    assert read(path) == [{"a": 1}]
