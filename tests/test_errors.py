@@ -19,7 +19,8 @@ def per_token(output, target):
     [
         ({"batches": []}, ValueError, "`batches` yields nothing"),
         ({"batches": iter([])}, ValueError, "`batches` yields nothing"),
-        ({"batches": None}, TypeError, "`batches` should be an iterable of batches"),
+        ({"batches": None}, TypeError, "Pass `batches`, or `example=inputs`"),
+        ({"batches": 3}, TypeError, "`batches` should be an iterable of batches"),
         (
             {"batches": (torch.randn(8, 4), torch.zeros(8))},
             TypeError,
