@@ -58,10 +58,9 @@ def _lines(axis: Any, rows: list[dict[str, Any]], key: str, value: str) -> None:
         points = sorted((r[key], r[value]) for r in rows if r["way"] == way)
         if points:
             axis.plot(*zip(*points, strict=True), "o-", color=colour, label=way)
-    axis.set_xscale("log", base=2 if key != "parameters" else 10)
-    if key != "parameters":
-        ticks = sorted({r[key] for r in rows})
-        axis.set_xticks(ticks, [str(t) for t in ticks])
-        axis.minorticks_off()
+    axis.set_xscale("log", base=2)
+    ticks = sorted({r[key] for r in rows})
+    axis.set_xticks(ticks, [str(t) if t < 10_000 else f"{t / 1000:.0f}k" for t in ticks])
+    axis.minorticks_off()
     axis.set_ylim(bottom=0)
     axis.spines[["top", "right"]].set_visible(False)
