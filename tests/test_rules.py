@@ -82,6 +82,11 @@ def test_weights_that_do_not_matter_yet_grow_with_those_that_do():
     torch.testing.assert_close(last, torch.tensor([0.3, 0.0, 0.0]).double().exp())
 
 
+def test_a_tensor_that_is_not_in_use_stays():
+    scales, _ = move(0.1, [1.0, 0.0, 1e-30])
+    torch.testing.assert_close(scales, torch.tensor([0.3, 0.0, 0.3]).double().exp())
+
+
 def test_what_saturates_shrinks_to_raise_the_norm():
     scales, _ = move(0.1, [1.0, -0.5, 1e-9])
     torch.testing.assert_close(scales, torch.tensor([0.3, -0.3, 0.3]).double().exp())

@@ -259,7 +259,7 @@ class HeldNorm:
     def _rising(self, u: Tensor, position: Position) -> Tensor:
         """Which tensors grow (1) or shrink (-1) to raise the norm."""
         signs = self._signs(u)
-        idle = (signs == 0) & (position.state["weight"] > 0)
+        idle = (signs == 0) & (u != 0) & (position.state["weight"] > 0)  # zero: not in use
         rising = torch.where(idle, 1.0, signs) if self.grow else signs
         return rising if (u * rising).sum() > 0 else signs
 
