@@ -45,6 +45,12 @@ def score(mine: dict[Cell, dict[str, Any]], before: dict[Cell, dict[str, Any]]) 
     }
 
 
+def complete(rows: list[dict[str, Any]], wanted: list[Any]) -> list[str]:
+    """The methods of which nothing is missing."""
+    seen = {(r["method"], r["network"], r["start"], r["seed"]) for r in rows}
+    return [m for m in METHODS if (jobs := {j for j in wanted if j[0] == m}) and jobs <= seen]
+
+
 def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> str:
     """Markdown: a line a method, and a line a network."""
     found = by_cell(rows, starts)
@@ -53,13 +59,8 @@ def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> 
         "| method | cells that train | rescued | made worse | area under the loss | refused | s |",
         "|---|---|---|---|---|---|---|",
     ]
-    shown = []
-    for method in METHODS:
-        jobs = {job[1:] for job in wanted if job[0] == method}
-        seen = {(r["network"], r["start"], r["seed"]) for r in rows if r["method"] == method}
-        if not jobs or not jobs <= seen:
-            continue  # not complete yet
-        shown.append(method)
+    shown = complete(rows, wanted)
+    for method in shown:
         s = score(found[method], before)
         failing = s["cells"] - sum(trains(before[c]) for c in found[method])
         lines.append(
@@ -81,13 +82,13 @@ def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> 
     return "\n".join(lines)
 
 
-def figure(rows: list[dict[str, Any]], starts: list[str], path: Path) -> None:
+def figure(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any], path: Path) -> None:
     """Share of cells that train: a panel a start, a bar a method."""
     from neuroinit import plots
     from neuroinit.files import replacing
 
     found = by_cell(rows, starts)
-    methods = [m for m in METHODS if found[m]]
+    methods = complete(rows, wanted)
     panels = [("all starts", None), *((f"from {start}", start) for start in starts)]
     made, axes = plots.figure(len(panels), width=1.9, height=0.22 * len(methods) + 0.5)
     for ax, (title, start) in zip(axes[0], panels, strict=True):
@@ -103,6 +104,5 @@ def figure(rows: list[dict[str, Any]], starts: list[str], path: Path) -> None:
         ax.tick_params(labelsize=8)
         ax.grid(visible=False)
     axes[0, 0].set_xlabel("cells that train, %", fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         made.savefig(temporary, format="png")

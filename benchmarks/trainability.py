@@ -172,7 +172,7 @@ def main() -> None:
     keys = set(wanted)
     rows = [row for row in read(path) if _job(row) in keys]
     print(tables(rows, list(STARTS), wanted))
-    figure(rows, list(STARTS), path.with_suffix(".png") if args.quick else PICTURE)
+    figure(rows, list(STARTS), wanted, path.with_suffix(".png") if args.quick else PICTURE)
 
 
 def _job(row: dict[str, Any]) -> Job:
