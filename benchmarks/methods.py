@@ -69,7 +69,7 @@ def run(network: str, method: str, seed: int) -> dict[str, Any]:
     """One network, method and seed."""
     data = digits()
 
-    def score(model: nn.Module, warmup: ni.Warmup | None) -> float:
+    def score(model: nn.Module, warmup: ni.Warmup | None = None) -> float:
         schedule = warmup.schedule if warmup is not None else None
         return train(model, data, lr=0.1, seed=seed, schedule=schedule).accuracy
 
