@@ -62,7 +62,9 @@ def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> 
     shown = complete(rows, wanted)
     for method in shown:
         s = score(found[method], before)
-        failing = s["cells"] - sum(trains(before[c]) for c in found[method])
+        if not s["cells"]:
+            continue  # nothing to compare with
+        failing = s["cells"] - sum(trains(before[c]) for c in found[method] if c in before)
         lines.append(
             f"| {method} | {s['trains']} of {s['cells']} ({s['trains'] / s['cells']:.0%}) | "
             f"{s['rescued']} of {failing} | {s['worse']} | {s['area']:.2f} | {s['refused']} | "
