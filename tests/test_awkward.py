@@ -347,7 +347,7 @@ def test_normalized_zero_vectors_have_a_second_derivative(digits_like):
 
 
 def test_normalize_is_replaced_by_the_same_function():
-    from neuroinit.borrow import _normalize
+    from neuroinit.replaced import _normalize
 
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert torch.allclose(_normalize(x, dim=-1), F.normalize(x, dim=-1), rtol=1e-12)

@@ -22,7 +22,7 @@ ORDER = [
     {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
     {"marks", "activations", "distributed"},
     {"products", "normalize", "layer_norm", "spread"},
-    {"borrow", "scales"},
+    {"replaced", "borrow", "scales"},
     {"problem"},
     {"plan", "checkpoint"},
     {"sharded"},

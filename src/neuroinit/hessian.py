@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.borrow import differentiate
 from neuroinit.errors import NonFiniteError, ZeroGradientError, named_operator
 from neuroinit.passes import gradient_of, second_backward
 from neuroinit.plan import Plan, part
 from neuroinit.problem import Problem
+from neuroinit.replaced import differentiate
 from neuroinit.vectors import flatten, unflatten
 
 Elementwise = Callable[[Tensor, Tensor], Tensor]

@@ -15,7 +15,6 @@ from neuroinit.passes import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
 from neuroinit.rows import few, may_tell_pieces, quarter
-from neuroinit.split import batch_size
 
 SHARE = {"cpu": 0.5}  # of the free memory may be filled by default: others live on a CPU, too
 DEVICE_SHARE = 0.8
@@ -101,7 +100,7 @@ def fitting(
 
 def _quartered(problem: Problem, batch: Any, plan: Plan, room: Room) -> Room:
     """`stream` takes a quarter of the batch at most: that is about a training step's memory."""
-    most = -(-batch_size(batch) // 4)
+    most = quarter(batch, plan)
     larger = any(stop - start > most for start, stop in plan.pieces)
     if room != Room("stream") or not larger or plan.whole or not problem.independent(batch):
         return room

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.borrow import Buffers, Replaced, borrowed, differentiate, seed_all, widen
+from neuroinit.borrow import Buffers, borrowed, seed_all, widen
 from neuroinit.distributed import ALONE, Ranks, is_sharded
 from neuroinit.draws import Draw, new_seed
 from neuroinit.errors import listed, out_of_memory
@@ -25,6 +25,7 @@ from neuroinit.inputs import (
     mean_loss,
 )
 from neuroinit.marks import Marks, Rows
+from neuroinit.replaced import Replaced, differentiate
 from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
 from neuroinit.vectors import HALF, dot, flatten, gram_matrix, narrow, unflatten, wide
 

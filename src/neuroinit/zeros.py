@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from neuroinit.borrow import differentiate
 from neuroinit.draws import Draw
 from neuroinit.problem import Problem
+from neuroinit.replaced import differentiate
 from neuroinit.split import batch_size, cut
 
 FEW = 8  # samples are enough to see whether a gradient is exactly zero
