@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 import neuroinit as ni
+from benchmarks.per_tensor import PerTensorCosine, PerTensorNorm
 from neuroinit.methods.rules import BoundedAscent, HeldNorm
 
 Apply = Callable[[nn.Module, Any, Any], "dict[str, Any] | None"]
@@ -84,18 +85,20 @@ METHODS: dict[str, Contender] = {
     "truncated normal": drawn(ni.TruncNormal()),
     "LSUV": drawn(ni.LSUV()),
     "GradInit": learned(ni.GradInit(steps=60, lr=0.05)),
-    "MetaInit": learned(ni.MetaInit(steps=30), seeds=1),
+    "MetaInit": learned(ni.MetaInit(steps=30)),
     "NIO, paper's form": learned(
         ni.NIO(rule=BoundedAscent(), sub_batches=2, overlap=0.6, steps=100, gamma=1.0, lr=0.02)
     ),
     "NIO()": learned(ni.NIO()),
-    "NIO() without data": Contender(without_data, seeds=1),
-    "auto_": Contender(auto, aware=True, seeds=1),
+    "NIO() without data": Contender(without_data),
+    "auto_": Contender(auto, aware=True),
     "NIO(), idle layers stay": changed(rule=HeldNorm(grow=False)),
     "NIO(), explosions held only": changed(rule=HeldNorm(shrink_above=1e30)),
     "NIO(), shrinks above 13 gamma": changed(rule=HeldNorm(shrink_above=13.0)),
     "NIO(), no ascent": changed(rule=HeldNorm(ascent=0.0)),
     "NIO(), gamma half the loss": changed(gamma_per_loss=0.5),
     "NIO(), gamma 1.5 times the loss": changed(gamma_per_loss=1.5),
+    "NIO(), cosine of every tensor": learned(PerTensorCosine(), seeds=1),
+    "NIO(), norms of tensors alike": learned(PerTensorNorm(), seeds=1),
     "NIO(), gamma for the optimizer": Contender(for_the_optimizer, aware=True, seeds=1),
 }

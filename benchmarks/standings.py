@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import METHODS
 
-GOOD = 0.9  # test accuracy from which a cell trains
 BEFORE = "as it is"
 
 Cell = tuple[str, str, str, int]  # network, start, optimizer, seed
@@ -25,13 +25,14 @@ def by_cell(rows: list[dict[str, Any]], starts: list[str]) -> Found:
     return found
 
 
-def trains(row: dict[str, Any]) -> bool:
-    """Whether a cell trains."""
-    return bool(row["accuracy"] >= GOOD)
+def score(
+    mine: dict[Cell, dict[str, Any]], before: dict[Cell, dict[str, Any]], good: float
+) -> dict[str, Any]:
+    """What the table tells of a method, against the starts that it was given.
 
-
-def score(mine: dict[Cell, dict[str, Any]], before: dict[Cell, dict[str, Any]]) -> dict[str, Any]:
-    """What the table tells of a method, against the starts that it was given."""
+    A cell trains if its test accuracy is at least ``good``.
+    """
+    trains = _training(good)
     cells = [cell for cell in mine if cell in before]
     seconds = sorted(row["seconds"] for row in mine.values() if "seconds" in row)
     return {
@@ -45,14 +46,19 @@ def score(mine: dict[Cell, dict[str, Any]], before: dict[Cell, dict[str, Any]]) 
     }
 
 
+def _training(good: float) -> Callable[[dict[str, Any]], bool]:
+    return lambda row: bool(row["accuracy"] >= good)
+
+
 def complete(rows: list[dict[str, Any]], wanted: list[Any]) -> list[str]:
     """The methods of which nothing is missing."""
     seen = {(r["method"], r["network"], r["start"], r["seed"]) for r in rows}
     return [m for m in METHODS if (jobs := {j for j in wanted if j[0] == m}) and jobs <= seen]
 
 
-def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> str:
+def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any], good: float) -> str:
     """Markdown: a line a method, and a line a network."""
+    trains = _training(good)
     found = by_cell(rows, starts)
     before = found[BEFORE]
     lines = [
@@ -61,7 +67,7 @@ def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> 
     ]
     shown = complete(rows, wanted)
     for method in shown:
-        s = score(found[method], before)
+        s = score(found[method], before, good)
         if not s["cells"]:
             continue  # nothing to compare with
         failing = s["cells"] - sum(trains(before[c]) for c in found[method] if c in before)
@@ -84,10 +90,14 @@ def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any]) -> 
     return "\n".join(lines)
 
 
-def figure(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any], path: Path) -> None:
+def figure(
+    rows: list[dict[str, Any]], starts: list[str], wanted: list[Any], path: Path, good: float
+) -> None:
     """Share of cells that train: a panel a start, a bar a method."""
     from neuroinit import plots
     from neuroinit.files import replacing
+
+    trains = _training(good)
 
     found = by_cell(rows, starts)
     methods = complete(rows, wanted)

@@ -1,13 +1,14 @@
-"""Which starts train: every method of the library on nineteen small networks, five starts each.
+"""Which starts train: every method of the library on small networks, five starts each.
 
     make trainability                    # all that is missing, on all cores; resumable
     make trainability ARGS=--quick       # four networks, one seed, some methods: a few minutes
     make trainability ARGS=--table       # only the table and the figure of what is there
+    make trainability ARGS="--suite other --data folder:CIFAR10"    # other networks, other data
     python -m benchmarks.trainability --methods "NIO()" --networks "residual*" --seeds 0
 
 A cell is a network, the start that a method is given, an optimizer and a seed. It *trains* if the
-test accuracy after six epochs on digits is at least 90%. Results are appended to
-benchmarks/trainability.jsonl as they come.
+test accuracy at the end is at least 90% (`digits`), or 25% (`other`: CIFAR-10, 16x16). Results are
+appended to benchmarks/trainability.jsonl, or trainability-other.jsonl, as they come.
 """
 
 from __future__ import annotations
@@ -20,32 +21,24 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.progress import track
-from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch import nn
 
 import neuroinit as ni
 from benchmarks.contenders import METHODS, Contender
-from benchmarks.small_networks import NETWORKS
 from benchmarks.standings import BEFORE, figure, tables
-from neuroinit.experiments.plain import Training, digits, train
+from benchmarks.suites import SUITES, Suite
+from neuroinit.experiments.plain import Training, train
 
-RESULTS = Path(__file__).with_suffix(".jsonl")
-QUICK_RESULTS = RESULTS.with_name("trainability-quick.jsonl")  # always anew
-PICTURE = Path(__file__).parents[1] / "docs" / "trainability.png"
-SEEDS = (0, 1, 2)
+QUICK_RESULTS = Path(__file__).with_name("trainability-quick.jsonl")  # always anew
+BATCH = 64
 CAP = 5.0  # of a loss, in the area under its curve
-
-OPTIMIZERS: dict[str, Callable[[Iterable[Tensor]], Optimizer]] = {
-    "SGD 0.1, momentum 0.9": lambda p: SGD(p, lr=0.1, momentum=0.9),
-    "SGD 0.02, momentum 0.9": lambda p: SGD(p, lr=0.02, momentum=0.9),
-    "AdamW 0.003": lambda p: AdamW(p, lr=3e-3),
-}
 
 
 def multiplied(factor: float) -> Callable[[nn.Module, Any], None]:
@@ -67,37 +60,46 @@ STARTS: dict[str, Callable[[nn.Module, Any], Any]] = {
     "Kaiming": lambda model, batches: ni.kaiming_(model),
     "LSUV": lambda model, batches: ni.lsuv_(model, batches, progress=False),
 }
-QUICK = {
-    "networks": ("MLP, 10 tanh*", "residual MLP, 20*", "CNN, 4*", "recurrent, tanh"),
-    "methods": ("as it is", "LSUV", "NIO, paper's form", "NIO()"),
-    "seeds": (0,),
-}
+QUICK = (  # methods, networks, seeds
+    ("as it is", "LSUV", "NIO, paper's form", "NIO()"),
+    ("MLP, 10 tanh*", "residual MLP, 20*", "CNN, 4*", "recurrent, tanh"),
+    (0,),
+)
 
 Job = tuple[str, str, str, int]  # method, network, start, seed
 
 
-def run(job: Job) -> list[dict[str, Any]]:
+def run(job: Job, suite: str = "digits", source: str = "") -> list[dict[str, Any]]:
     """One network from one start by one method, trained with every optimizer."""
     method, network, start, seed = job
+    chosen = SUITES[suite]
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of layers that a classic start leaves alone
-    data = digits()
-    batches = data.batches(64, 64, 100 + seed)
+    data = chosen.data(source)
+    batches = data.batches(64, BATCH, 100 + seed)
     torch.manual_seed(seed)
-    model = NETWORKS[network]()
+    model = chosen.networks[network]()
     STARTS[start](model, batches)
     contender: Contender = METHODS[method]
     row: dict[str, Any] = dict(zip(("method", "network", "start", "seed"), job, strict=True))
     made: tuple[nn.Module, dict[str, Any]] | None = None
     rows = []
-    for name, optimizer in OPTIMIZERS.items():
+    for name, optimizer in chosen.optimizers.items():
         if made is None or contender.aware:
             made = _made(contender, copy.deepcopy(model), batches, optimizer)
         started, told = made
+        torch.manual_seed(seed)  # of dropout
         trained = train(
-            copy.deepcopy(started), data, seed=seed, make=optimizer, schedule=contender.schedule
+            copy.deepcopy(started),
+            data,
+            epochs=chosen.epochs,
+            batch_size=BATCH,
+            seed=seed,
+            make=optimizer,
+            schedule=contender.schedule,
         )
-        result = {"optimizer": name, "accuracy": trained.accuracy, "area": area(trained)}
+        steps = chosen.epochs * (len(data.train[0]) // BATCH)
+        result = {"optimizer": name, "accuracy": trained.accuracy, "area": area(trained, steps)}
         rows.append({**row, **told, **result})
     return rows
 
@@ -114,10 +116,10 @@ def _made(
     return model, {**told, "seconds": round(time.process_time() - begun, 2)}
 
 
-def area(trained: Training) -> float:
+def area(trained: Training, steps: int) -> float:
     """Mean training loss; what comes after a divergence counts as the cap."""
     capped = [min(x, CAP) if x == x else CAP for x in trained.losses]
-    capped += [CAP] * (6 * 22 - len(capped))
+    capped += [CAP] * (steps - len(capped))
     return sum(capped) / len(capped)
 
 
@@ -127,24 +129,26 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def fill(path: Path, missing: list[Job], workers: int) -> None:
+def fill(path: Path, missing: list[Job], workers: int, do: Callable[[Job], Any] = run) -> None:
     """Run jobs on several processes, and append what they find as it comes."""
     if path.exists():  # without the end of a line that was cut off
         path.write_text("".join(json.dumps(row) + "\n" for row in read(path)))
     with get_context("spawn").Pool(workers) as pool, path.open("a") as file:
-        for rows in track(pool.imap_unordered(run, missing), total=len(missing)):
+        for rows in track(pool.imap_unordered(do, missing), total=len(missing)):
             file.write("".join(json.dumps(row) + "\n" for row in rows))
             file.flush()
 
 
-def jobs(methods: Iterable[str], networks: Iterable[str], seeds: Iterable[int]) -> list[Job]:
+def jobs(
+    suite: Suite, methods: Iterable[str], networks: Iterable[str], seeds: Iterable[int]
+) -> list[Job]:
     """The grid, method by method; one that draws afresh sees one start only."""
-    chosen = [n for n in NETWORKS if any(fnmatch.fnmatch(n, pattern) for pattern in networks)]
+    chosen = [n for n in suite.networks if any(fnmatch.fnmatch(n, pattern) for pattern in networks)]
     return [
         (method, network, start, seed)
         for method in methods
         for seed in seeds
-        if seed in SEEDS[: METHODS[method].seeds]
+        if seed < min(suite.seeds, METHODS[method].seeds)
         for network in chosen
         for start in (list(STARTS)[:1] if METHODS[method].fresh else STARTS)
     ]
@@ -153,27 +157,33 @@ def jobs(methods: Iterable[str], networks: Iterable[str], seeds: Iterable[int]) 
 def main() -> None:
     """Run what is missing, then print the tables and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a few minutes' part of it")
+    parser.add_argument("--suite", choices=list(SUITES), default="digits")
+    parser.add_argument("--data", default="cifar10", help="the images of `other`; or folder:PATH")
+    parser.add_argument("--quick", action="store_true", help="a few minutes' part of `digits`")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="NAME")
     parser.add_argument("--networks", nargs="+", default=["*"], metavar="PATTERN")
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     args = parser.parse_args()
-    path, grid = RESULTS, (args.methods, args.networks, args.seeds)
+    if args.quick and args.suite != "digits":
+        parser.error("--quick is a part of the suite `digits`.")
+    suite = SUITES[args.suite]
+    path, picture = suite.results, suite.picture
+    grid = (args.methods, args.networks, args.seeds)
     if args.quick:
-        path, grid = QUICK_RESULTS, (QUICK["methods"], QUICK["networks"], QUICK["seeds"])
+        path, picture, grid = QUICK_RESULTS, QUICK_RESULTS.with_suffix(".png"), QUICK
         path.unlink(missing_ok=True)
-    wanted = jobs(*grid)
+    wanted = jobs(suite, *grid)
     done = {_job(row) for row in read(path)}
     missing = [] if args.table else [job for job in wanted if job not in done]
     if missing:
-        fill(path, missing, args.workers)
-    wanted = jobs(dict.fromkeys([BEFORE, *grid[0]]), *grid[1:])
+        fill(path, missing, args.workers, partial(run, suite=args.suite, source=args.data))
+    wanted = jobs(suite, dict.fromkeys([BEFORE, *grid[0]]), *grid[1:])
     keys = set(wanted)
     rows = [row for row in read(path) if _job(row) in keys]
-    print(tables(rows, list(STARTS), wanted))
-    figure(rows, list(STARTS), wanted, path.with_suffix(".png") if args.quick else PICTURE)
+    print(tables(rows, list(STARTS), wanted, suite.good))
+    figure(rows, list(STARTS), wanted, picture, suite.good)
 
 
 def _job(row: dict[str, Any]) -> Job:

@@ -3,21 +3,26 @@
 import json
 
 import pytest
+import torch
 from benchmarks.contenders import METHODS
-from benchmarks.small_networks import NETWORKS
 from benchmarks.standings import by_cell, score, tables
-from benchmarks.trainability import OPTIMIZERS, SEEDS, STARTS, jobs, read, run
+from benchmarks.suites import SUITES
+from benchmarks.trainability import STARTS, jobs, read, run
 
 import neuroinit as ni
-from neuroinit.experiments.plain import digits
+
+DIGITS, OTHER = SUITES["digits"], SUITES["other"]
+SEEDS = range(3)
 
 
 def test_the_grid():
-    assert len(NETWORKS) >= 16
+    count = len(DIGITS.networks)
+    assert count >= 16
     assert len(STARTS) == 5
-    assert len(jobs(["as it is"], ["*"], SEEDS)) == 3 * 5 * len(NETWORKS)
-    assert len(jobs(["LSUV"], ["*"], SEEDS)) == 3 * len(NETWORKS)  # whatever the start
-    assert jobs(["as it is"], ["recurrent, tanh"], [1])[0] == (
+    assert len(jobs(DIGITS, ["as it is"], ["*"], SEEDS)) == 3 * 5 * count
+    assert len(jobs(DIGITS, ["LSUV"], ["*"], SEEDS)) == 3 * count  # whatever the start
+    assert len(jobs(OTHER, ["as it is"], ["*"], SEEDS)) == 5 * len(OTHER.networks)
+    assert jobs(DIGITS, ["as it is"], ["recurrent, tanh"], [1])[0] == (
         "as it is",
         "recurrent, tanh",
         "torch's",
@@ -25,15 +30,25 @@ def test_the_grid():
     )
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", DIGITS.networks)
 def test_every_network_classifies_digits(name):
-    inputs, _ = digits().train
-    assert NETWORKS[name]()(inputs[:3]).shape == (3, 10)
+    inputs, _ = DIGITS.data("").train
+    assert DIGITS.networks[name]()(inputs[:3]).shape == (3, 10)
+
+
+@pytest.mark.parametrize("name", OTHER.networks)
+def test_every_other_network_classifies_small_images(name):
+    assert OTHER.networks[name]()(torch.randn(3, 3, 16, 16)).shape == (3, 10)
+
+
+def test_the_suites_have_nothing_in_common():
+    assert not set(DIGITS.networks) & set(OTHER.networks)
+    assert not set(DIGITS.optimizers) & set(OTHER.optimizers)
 
 
 def test_one_job():
     rows = run(("NIO()", "recurrent, tanh", "divided by 3", 0))
-    assert [row["optimizer"] for row in rows] == list(OPTIMIZERS)
+    assert [row["optimizer"] for row in rows] == list(DIGITS.optimizers)
     assert all(row["accuracy"] > 0.8 and 0 < row["area"] < 2 for row in rows)
 
 
@@ -58,7 +73,7 @@ def test_scores():
     before = [row("as it is", "a", 0.95), row("as it is", "b", 0.5), row("as it is", "c", 0.1)]
     after = [row("NIO()", "a", 0.8), row("NIO()", "b", 0.9), row("NIO()", "c", 0.2, 4.0)]
     found = by_cell([*before, *after, row("LSUV", "a", 0.92)], ["a", "b", "c"])
-    assert score(found["NIO()"], found["as it is"]) == {
+    assert score(found["NIO()"], found["as it is"], 0.9) == {
         "cells": 3,
         "trains": 1,
         "rescued": 1,
@@ -67,10 +82,10 @@ def test_scores():
         "refused": 0,
         "seconds": 2.0,
     }
-    assert score(found["LSUV"], found["as it is"])["trains"] == 3  # from whatever start
+    assert score(found["LSUV"], found["as it is"], 0.9)["trains"] == 3  # from whatever start
     wanted = [(r["method"], "n", r["start"], 0) for r in [*before, *after]]
     assert "| NIO() | 1 of 3 (33%) | 1 of 2 | 1 | 2.00 | 0 | 2.0 |" in tables(
-        [*before, *after], ["a", "b", "c"], wanted
+        [*before, *after], ["a", "b", "c"], wanted, 0.9
     )
 
 

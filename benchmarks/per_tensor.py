@@ -1,0 +1,84 @@
+"""NIO() that looks at every tensor by itself: two ideas that are tried, by plain autograd."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import neuroinit as ni
+from neuroinit.measures import cosines
+from neuroinit.methods.base import Step
+from neuroinit.methods.rules import HeldNorm
+from neuroinit.plan import Plan
+from neuroinit.problem import Problem
+from neuroinit.scales import Position
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerTensorCosine(ni.NIO):
+    """Where NIO() raises GradCosine, this raises the mean of the tensors' own."""
+
+    def step(
+        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+    ) -> Step:
+        """NIO's step, but for the ascent."""
+        taken = super().step(problem, batch, plan, engine, position)
+        if not self._near(taken):
+            return taken
+        with torch.enable_grad():
+            moved = self._moved(problem, _grams(problem, batch, plan, position), position)
+        return dataclasses.replace(taken, scales=position.scales * moved.exp())
+
+    def _near(self, taken: Step) -> bool:
+        assert isinstance(self.rule, HeldNorm)
+        off = abs(math.log(taken.norm / float(self.gamma)))
+        return off < self.rule.band and not taken.state["shrinking"]
+
+    def _moved(self, problem: Problem, grams: dict[str, Tensor], position: Position) -> Tensor:
+        """The step in log space, from every tensor's Gram matrix."""
+        assert isinstance(self.rule, HeldNorm)
+        used = [gram for gram in grams.values() if float(gram.detach().trace()) > 0]
+        mean = torch.stack([cosines(gram).mean() for gram in used]).mean()
+        theta = problem.theta(problem.scaled)
+        by_theta = torch.autograd.grad(mean, theta, allow_unused=True, materialize_grads=True)
+        pairs = zip(by_theta, theta, strict=True)
+        u = torch.stack([(g * t).detach().sum() for g, t in pairs]).to(position.scales)
+        length = self.rule.ascent * self.lr * (1 - position.progress)
+        return length * u / u.abs().max().clamp_min(1e-12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerTensorNorm(PerTensorCosine):
+    """Where NIO() raises GradCosine, this makes the gradient norms of all weights alike.
+
+    A weight that is enlarged has a smaller gradient beside the others, so those with a large one
+    grow and the others shrink, by half of what is missing in log space.
+    """
+
+    def _moved(self, problem: Problem, grams: dict[str, Tensor], position: Position) -> Tensor:
+        norms = torch.stack([grams[n].detach().diagonal().sqrt().mean() for n in problem.scaled])
+        weight = (position.state["weight"] > 0) & (norms > 0)
+        logs = norms.to(position.scales).clamp_min(1e-30).log()
+        off = torch.where(weight, logs - logs[weight].mean(), 0.0)
+        return (off / 2).clamp(-self.lr, self.lr)
+
+
+def _grams(problem: Problem, batch: Any, plan: Plan, position: Position) -> dict[str, Tensor]:
+    """Every tensor's products of sub-batch gradients, differentiable."""
+    problem.place(position.scales)
+    names = problem.differentiated
+    with problem.session(second_order=True):
+        rows = [
+            torch.autograd.grad(loss, problem.theta(names), create_graph=True, allow_unused=True)
+            for loss in problem.losses(batch, plan.pieces, plan.whole)
+        ]
+    found = {}
+    for k, name in enumerate(names):
+        stacked = torch.stack([torch.zeros(1) if r[k] is None else r[k].flatten() for r in rows])
+        found[name] = stacked.double() @ stacked.double().T
+    return found

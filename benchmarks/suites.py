@@ -1,0 +1,101 @@
+"""What is started and trained: the suite that defaults were chosen by, and one that came after.
+
+``digits`` is what the defaults of `NIO()` and `auto_` were chosen by. ``other`` has other networks,
+other data and other optimizers, and was first run when nothing was left to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from benchmarks.other_networks import OTHER_NETWORKS
+from benchmarks.small_networks import NETWORKS
+from neuroinit.experiments.data import Images, load
+from neuroinit.experiments.plain import Split, digits
+
+HERE = Path(__file__).parent
+MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Networks, data and optimizers.
+
+    Args:
+        name: Of its results and its figure.
+        networks: By name.
+        optimizers: By name.
+        data: Gives training and test data, from where the images are.
+        epochs: Of a training.
+        good: Test accuracy from which a cell trains.
+        seeds: How many are run.
+    """
+
+    name: str
+    networks: dict[str, Callable[[], nn.Module]]
+    optimizers: dict[str, MakeOptimizer]
+    data: Callable[[str], Split]
+    epochs: int
+    good: float
+    seeds: int
+
+    @property
+    def results(self) -> Path:
+        """Where its results are appended."""
+        return HERE / f"{self.name}.jsonl"
+
+    @property
+    def picture(self) -> Path:
+        """Where its figure goes."""
+        return HERE.parent / "docs" / f"{self.name}.png"
+
+
+@cache
+def small_images(source: str) -> Split:
+    """4,000 training and 1,000 test images of CIFAR-10, made half as large."""
+    found = load(source, train_images=4000, test_images=1000)
+
+    def halved(part: object) -> tuple[Tensor, Tensor]:
+        if not isinstance(part, Images):
+            raise ValueError(f"`{source}` is too large for this. Choose `cifar10` or a copy of it.")
+        return F.avg_pool2d(found.normalized(part.images), 2), part.targets
+
+    (inputs, targets), test = halved(found.train), halved(found.test)
+    scale = inputs.std()
+    return Split((inputs / scale, targets), (test[0] / scale, test[1]))
+
+
+SUITES = {
+    "digits": Suite(
+        "trainability",
+        NETWORKS,
+        {
+            "SGD 0.1, momentum 0.9": lambda p: SGD(p, lr=0.1, momentum=0.9),
+            "SGD 0.02, momentum 0.9": lambda p: SGD(p, lr=0.02, momentum=0.9),
+            "AdamW 0.003": lambda p: AdamW(p, lr=3e-3),
+        },
+        lambda source: digits(),
+        epochs=6,
+        good=0.9,
+        seeds=3,
+    ),
+    "other": Suite(
+        "trainability-other",
+        OTHER_NETWORKS,
+        {
+            "SGD 0.05, momentum 0.9": lambda p: SGD(p, lr=0.05, momentum=0.9),
+            "Adam 0.001": lambda p: Adam(p, lr=1e-3),
+        },
+        small_images,
+        epochs=3,
+        good=0.25,
+        seeds=1,
+    ),
+}
