@@ -22,6 +22,7 @@ ORDER = [
     {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
     {"marks", "activations", "distributed"},
     {"products", "normalize", "layer_norm", "spread"},
+    {"composed"},
     {"replaced", "borrow", "scales"},
     {"problem"},
     {"plan", "checkpoint"},

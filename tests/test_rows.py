@@ -126,7 +126,9 @@ def test_models_that_a_trial_gives_away(model, batch):
 
 
 TELLS = {"plain", "relu", "in_place", "tied_linear", "frozen", "zero_dimensional", "deep_residual",
-         "layer_norm", "conv_1d", "conv_transpose", "fused_attention", "checkpoint"}  # fmt: skip
+         "layer_norm", "conv_1d", "conv_transpose", "fused_attention", "checkpoint", "group_norm",
+         "rms_norm", "instance_norm", "embedding", "tied_embedding", "attention",
+         "transformer"}  # fmt: skip
 
 
 @pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)

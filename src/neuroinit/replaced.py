@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from neuroinit.activations import ACTIVATIONS, activated
+from neuroinit.composed import attended, embedded, normed
 from neuroinit.layer_norm import layer_normalized
 from neuroinit.marks import Marks
 from neuroinit.normalize import normalized
@@ -69,9 +70,16 @@ class Replaced(TorchFunctionMode):
             return normalized(args, kwargs, self.marks)
         if func is nn.functional.layer_norm:
             return layer_normalized(args, kwargs, self.marks)
+        if func is nn.functional.multi_head_attention_forward:
+            with self:
+                return attended(args, kwargs)
         name = getattr(func, "__name__", "")
         if name in ACTIVATIONS:
             return activated(name, args, kwargs)
+        if name in _AFFINE:
+            return normed(name, args, kwargs, self.marks)
+        if name == "embedding":
+            return embedded(args, kwargs, self.marks)
         found = marked(name, args, kwargs, self.marks)
         return spread(func, args, kwargs, self.marks) if found is None else found
 
@@ -85,7 +93,8 @@ def _watched(name: str) -> bool:
 # functions that drop out by themselves, and where the probability stands among their arguments
 _DROPOUT_ARGUMENT = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
 _PLAIN = {"_weight_norm", "normalize", "hardsigmoid", "embedding", "embedding_bag"}
-_NORMS = {"batch_norm", "layer_norm"}
+_AFFINE = {"group_norm", "instance_norm", "rms_norm"}
+_NORMS = {"batch_norm", "layer_norm", *_AFFINE}
 _WATCHED = {*ACTIVATIONS, *READERS, *SPREAD, *_DROPOUT_ARGUMENT, *_PLAIN, *_NORMS}
 
 
