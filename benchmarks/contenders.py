@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 import neuroinit as ni
-from benchmarks.per_tensor import PerTensorCosine, PerTensorNorm
+from benchmarks.ideas import EitherWay, KeptBiases, PerTensorCosine, PerTensorNorm
 from neuroinit.methods.rules import BoundedAscent, HeldNorm
 
 Apply = Callable[[nn.Module, Any, Any], "dict[str, Any] | None"]
@@ -89,13 +89,18 @@ METHODS: dict[str, Contender] = {
     "NIO, paper's form": learned(
         ni.NIO(rule=BoundedAscent(), sub_batches=2, overlap=0.6, steps=100, gamma=1.0, lr=0.02)
     ),
+    "NIO.paper(steps=100)": learned(ni.NIO.paper(steps=100), seeds=1),
+    "NIO.reference()": learned(ni.NIO.reference(), seeds=1),
     "NIO()": learned(ni.NIO()),
     "NIO() without data": Contender(without_data),
     "auto_": Contender(auto, aware=True),
     "NIO(), idle layers stay": changed(rule=HeldNorm(grow=False)),
+    "NIO(), biases as they are": changed(rule=KeptBiases()),
+    "NIO(), grows to lower a norm": changed(rule=EitherWay()),
     "NIO(), explosions held only": changed(rule=HeldNorm(shrink_above=1e30)),
     "NIO(), shrinks above 13 gamma": changed(rule=HeldNorm(shrink_above=13.0)),
     "NIO(), no ascent": changed(rule=HeldNorm(ascent=0.0)),
+    "NIO(), grows at any loss": changed(rule=HeldNorm(loss_within=1e30)),
     "NIO(), gamma half the loss": changed(gamma_per_loss=0.5),
     "NIO(), gamma 1.5 times the loss": changed(gamma_per_loss=1.5),
     "NIO(), cosine of every tensor": learned(PerTensorCosine(), seeds=1),

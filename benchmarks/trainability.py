@@ -35,6 +35,7 @@ from benchmarks.contenders import METHODS, Contender
 from benchmarks.standings import BEFORE, figure, tables
 from benchmarks.suites import SUITES, Suite
 from neuroinit.experiments.plain import Training, train
+from neuroinit.files import replacing
 
 QUICK_RESULTS = Path(__file__).with_name("trainability-quick.jsonl")  # always anew
 BATCH = 64
@@ -132,7 +133,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 def fill(path: Path, missing: list[Job], workers: int, do: Callable[[Job], Any] = run) -> None:
     """Run jobs on several processes, and append what they find as it comes."""
     if path.exists():  # without the end of a line that was cut off
-        path.write_text("".join(json.dumps(row) + "\n" for row in read(path)))
+        with replacing(path) as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in read(path)))
     with get_context("spawn").Pool(workers) as pool, path.open("a") as file:
         for rows in track(pool.imap_unordered(do, missing), total=len(missing)):
             file.write("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,5 +1,6 @@
 """The automatic choice."""
 
+import copy
 import math
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.auto import default_candidates
+from neuroinit import contest
+from neuroinit.auto import _full, default_candidates
 from neuroinit.contest import START
 from neuroinit.problem import Problem
 from neuroinit.rollouts import Rollout, twin_of
@@ -67,13 +69,49 @@ def test_a_good_start_is_left_alone():
     assert_unchanged(before, model)
 
 
-def test_a_lead_within_the_noise_is_no_reason():
-    model = network()
-    before = snapshot(model)
-    twin = {"same": ni.Warmup(warmup_steps=1)}  # leaves the start as it is
-    result = ni.auto_(model, learnable(), optimizer=sgd, budget=20, candidates=twin)
+def test_a_lead_within_the_noise_is_no_reason(monkeypatch):
+    def contested(sure):
+        monkeypatch.setattr(contest, "SURE", sure)
+        model = network(gain=0.3)
+        before = snapshot(model)
+        result = ni.auto_(model, learnable(), optimizer=sgd, budget=20, candidates=FEW)
+        return result, before, model
+
+    result, before, model = contested(1e9)
     assert result.winner == START
+    assert "within the noise" in result.verdict
     assert_unchanged(before, model)
+    assert contested(2.0)[0].winner in FEW
+
+
+def test_an_outlier_is_not_all_the_noise():
+    gain, noise = contest._lead([1.0, 1.1, 10.0, 1.2], [0.5, 0.55, 0.7, 0.6])
+    assert gain > 2 * noise
+    gain, noise = contest._lead([-1.0, -1.2], [-2.0, -2.1])
+    assert gain == pytest.approx(0.95)
+    assert contest._lead([2.0], [1.0])[1] == math.inf
+
+
+def test_one_batch_judges_in_parts():
+    result = ni.auto_(network(gain=1e4), learnable(1, 64), optimizer=sgd, budget=60, candidates=FEW)
+    assert result.winner in FEW
+
+
+def test_batches_that_are_a_little_shorter_take_part():
+    batches = [*learnable(1, 32), *learnable(9, 31), *learnable(1, 3)]
+    assert [len(y) for _, y in _full(batches)] == [32, *[31] * 9]
+
+
+def test_gradients_of_nothing_else_are_left_behind():
+    criterion = nn.Linear(3, 3)
+    batches = [(x.requires_grad_(), y) for x, y in learnable(8)]
+
+    def loss_fn(output, target):
+        return nn.functional.cross_entropy(criterion(output), target)
+
+    ni.auto_(network(), batches, loss_fn, optimizer=sgd, budget=12, candidates=FEW)
+    assert criterion.weight.grad is None
+    assert all(x.grad is None for x, _ in batches)
 
 
 def test_nothing_trains():
@@ -117,7 +155,7 @@ def test_the_optimizer_is_not_touched():
     )
     model(torch.randn(4, 8)).sum().backward()
     optimizer.step()
-    before = optimizer.state_dict()
+    before = copy.deepcopy(optimizer.state_dict())
     ni.auto_(model, learnable(), optimizer=optimizer, budget=20, candidates=FEW)
     after = optimizer.state_dict()
     assert after["param_groups"] == before["param_groups"]

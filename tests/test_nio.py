@@ -220,3 +220,50 @@ def test_methods_are_frozen_values():
     with pytest.raises(dataclasses.FrozenInstanceError):
         ni.NIO().steps = 3
     assert ni.NIO(steps=3) == ni.NIO(steps=3)
+
+
+def tripled(*layers):
+    torch.manual_seed(0)
+    model = nn.Sequential(*layers)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(3)
+    return model
+
+
+def mlp(outputs):
+    return tripled(
+        nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, outputs)
+    )
+
+
+def cnn():
+    layers = [m for _ in range(3) for m in (nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())]
+    stem = (nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 8, 3, padding=1), nn.ReLU())
+    return tripled(*stem, *layers, nn.Flatten(), nn.Linear(32, 2))
+
+
+@pytest.mark.parametrize("build", [lambda: mlp(2), cnn], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("size", [8, 64])
+@pytest.mark.parametrize("gamma", ["auto", 0.3, 0.01])
+def test_a_bound_below_what_the_last_bias_contributes_does_not_kill_the_network(build, size, gamma):
+    """Nothing but the last bias's gradient would be left, of a network that sees no input."""
+    model, teacher = build(), torch.randn(8, 2)
+    inputs = torch.randn(40, size, 8)
+    batches = [(x, (x @ teacher).argmax(1)) for x in inputs]
+    result = ni.nio_(model, batches, gamma=gamma)
+    assert model(inputs[0]).std(0).min() > 1e-4
+    assert min(s for n, s in result.scales.items() if "weight" in n) > 0.02
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
+def test_regression_with_targets_of_any_size(size):
+    """A bound from the loss has the square of the targets' size, and gradients have the size."""
+    model, teacher = mlp(1), torch.randn(8, 1)
+    inputs = torch.randn(40, 64, 8)
+    batches = [(x, size * torch.tanh(x @ teacher)) for x in inputs]
+    ni.nio_(model, batches, F.mse_loss)
+    x, y = batches[0]
+    assert 1e-3 * size < model(x).std() < 2 * size
+    assert F.mse_loss(model(x), y) < 2 * y.square().mean()

@@ -20,7 +20,7 @@ def network():
 
 
 def test_inputs_are_like_the_example_and_labels_are_of_all_classes():
-    inputs, labels = next(iter(in_place_of_data(EXAMPLE, network(), 0)))
+    inputs, labels = next(iter(in_place_of_data(EXAMPLE, network(), F.cross_entropy, 0)))
     assert inputs.shape == EXAMPLE.shape
     assert abs(inputs.mean() - 3) < 0.3
     assert abs(inputs.std() - 2) < 0.3
@@ -28,14 +28,14 @@ def test_inputs_are_like_the_example_and_labels_are_of_all_classes():
 
 
 def test_a_single_input_stands_for_batches():
-    inputs, labels = next(iter(in_place_of_data(EXAMPLE[:1], network(), 0)))
+    inputs, labels = next(iter(in_place_of_data(EXAMPLE[:1], network(), F.cross_entropy, 0)))
     assert inputs.shape == (32, 1, 6, 6)
     assert labels.shape == (32,)
 
 
 def test_scores_of_every_place_get_a_label_each():
     segment = nn.Conv2d(1, 3, 1)
-    inputs, labels = next(iter(in_place_of_data(EXAMPLE, segment, 0)))
+    inputs, labels = next(iter(in_place_of_data(EXAMPLE, segment, F.cross_entropy, 0)))
     assert labels.shape == (64, 6, 6)
     assert torch.isfinite(F.cross_entropy(segment(inputs), labels))
 
@@ -72,6 +72,54 @@ def test_neither_or_both():
 def test_labels_need_class_scores():
     with pytest.raises(ValueError, match=r"Found \(64,\)\. Pass `batches`"):
         ni.nio_(nn.Sequential(nn.Flatten(), nn.Linear(36, 1), nn.Flatten(0)), example=EXAMPLE)
+
+
+class Words(nn.Module):
+    """Scores of every token."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.words(x)))
+
+
+TOKENS = torch.arange(24).view(4, 6) % 20
+
+
+def of_tokens(output, target):
+    return F.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def test_a_language_model_needs_the_loss_of_one():
+    result = ni.nio_(Words(), example=TOKENS, loss_fn=of_tokens, steps=2)
+    assert result.settings["gamma"] == pytest.approx(torch.tensor(20.0).log().item(), rel=1e-4)
+    with pytest.raises(ValueError, match="scores of every token"):
+        ni.nio_(Words(), example=TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "loss", "message"),
+    [
+        (nn.Linear(4, 1), torch.randn(8, 4), F.cross_entropy, "there is one class only"),
+        (nn.Linear(4, 3), torch.randn(8, 4), F.mse_loss, "does not take random labels"),
+        (nn.Linear(4, 3), torch.randn(8, 5), F.cross_entropy, "does not take random inputs"),
+        (Words(), (8, 6), of_tokens, "does not take random inputs"),
+        (Words(), TOKENS - 1, of_tokens, "should not be negative. Found -1"),
+    ],
+    ids=["one class", "regression", "other inputs", "a shape of tokens", "negative"],
+)
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_what_cannot_be_drawn_is_said(model, example, loss, message):
+    with pytest.raises(ValueError, match=message):
+        ni.nio_(model, example=example, loss_fn=loss)
+
+
+@pytest.mark.parametrize("example", [(TOKENS, TOKENS), {"x": TOKENS}])
+def test_an_example_is_one_tensor(example):
+    with pytest.raises(TypeError, match=r"one tensor, or a shape.*Found a `(tuple|dict)`\.$"):
+        ni.nio_(Words(), example=example)
 
 
 def test_a_loss_of_ones_own_needs_batches():

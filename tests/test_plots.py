@@ -1,5 +1,6 @@
 """Figures for a paper's column: what is on them, and what they refuse."""
 
+import math
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 import neuroinit as ni
+from neuroinit.contest import AutoResult, CandidateRecord
 
 pytest.importorskip("matplotlib", reason='needs pip install "neuroinit[plots]"')
 
@@ -100,3 +102,23 @@ def test_plots_is_an_attribute_that_costs_nothing_before_use():
 def test_other_attributes_are_errors():
     with pytest.raises(AttributeError, match="no attribute 'plot'"):
         _ = ni.plot
+
+
+@pytest.mark.parametrize(
+    ("losses", "scale"),
+    [
+        ([(math.nan,), (2.0, 1.0)], "log"),
+        ([(2.0, 900.0, math.inf), (2.0, 1.0)], "log"),
+        ([(-1.0, -2.0), (1.0, 0.5)], "linear"),
+        ([(math.nan,), (math.nan,)], "linear"),
+    ],
+    ids=["nan first", "explodes", "negative", "nothing"],
+)
+def test_rollouts_of_any_losses(losses, scale):
+    rows = [CandidateRecord(f"{k}", (1.0,), 2, 0.1, row) for k, row in enumerate(losses)]
+    (ax,) = ni.plots.rollouts(AutoResult("1", rows, "why")).axes
+    assert ax.get_yscale() == scale
+    drawn = [y for line in ax.lines for y in line.get_ydata()]
+    assert all(math.isfinite(y) for y in drawn)
+    crosses = sum(line.get_marker() == "x" for line in ax.lines)
+    assert crosses == sum(not math.isfinite(row[-1]) for row in losses)

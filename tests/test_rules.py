@@ -17,11 +17,11 @@ def moments(norm):
     return Moments(torch.full((4,), norm, dtype=torch.float64), torch.tensor(0.5).double())
 
 
-def move(norm, gradient, state=None, progress=0.0, rule=RULE, start=ONES):
+def move(norm, gradient, state=None, progress=0.0, rule=RULE, start=ONES, loss=math.nan):
     """A step of 0.3 for a gamma of 1."""
     state = rule.init(start) if state is None else state
     gradient = torch.tensor(gradient, dtype=torch.float64)
-    return rule.move(Position(ONES, state, progress), gradient, moments(norm), 1.0, 0.3)
+    return rule.move(Position(ONES, state, progress, loss), gradient, moments(norm), 1.0, 0.3)
 
 
 def test_both_are_rules():
@@ -53,12 +53,28 @@ def test_shrinking_goes_on_below_gamma_and_ends_well_below_it():
     assert state["shrinking"] == 0  # decided once
 
 
-def test_shrinking_ends_where_the_norm_no_longer_falls():
+@pytest.mark.parametrize("norm", [0.5, 1.5, 100.0])
+def test_nothing_shrinks_where_no_scale_moves_the_norm(norm):
     """What is left is the gradient of the last bias; shrinking on would kill the network."""
     _, state = move(1e6, [2.0, 1.0, 1.0])
-    _, state = move(0.5, [2.0, 1.0, 1.0], state)
-    assert state["shrinking"] == 1
-    assert move(0.48, [2.0, 1.0, 1.0], state)[1]["shrinking"] == 0
+    scales, state = move(norm, [0.2, 0.1, 0.1], state)
+    assert state["shrinking"] == 0
+    assert (scales >= 1).all()
+    scales, _ = move(norm, [0.5, -0.4, 0.1])  # these two move it
+    assert not torch.equal(scales, ONES)
+
+
+def test_nothing_grows_while_the_loss_is_well_above_the_least():
+    scales, state = move(0.5, [1.0, 1.0, 1.0], loss=2.0)
+    assert (scales > 1).all()
+    scales, state = move(0.5, [1.0, 1.0, 1.0], state, loss=2.5)
+    torch.testing.assert_close(scales, ONES)
+    scales, state = move(0.5, [1.0, 1.0, 1.0], state, loss=2.3)
+    assert (scales > 1).all()
+    scales, _ = move(2.0, [1.0, 1.0, 1.0], state, loss=9.0)
+    assert (scales < 1).all()  # to shrink is no matter of the loss
+    _, state = move(0.5, [1.0, 1.0, 1.0], loss=-2.0)
+    assert (move(0.5, [1.0, 1.0, 1.0], state, loss=-1.9)[0] > 1).all()
 
 
 def test_shrinking_ends_after_half_the_steps():

@@ -55,11 +55,12 @@ def auto_(
     Candidates are trained with your optimizer, on copies of the parameters, for a few steps; the
     better half goes on, and so forth (successive halving). The start itself is always in the last
     round, and a candidate is applied only if it beats it by more than the noise between batches.
+    Rollouts are without dropout, and hold one copy of the parameters for every candidate.
 
     Args:
         model: Any module.
-        batches: Batches as for :func:`optimize`. The first four judge and the others train; of
-            fewer than eight, all do both.
+        batches: Batches as for :func:`optimize`, of which up to 64 are held. The first four judge
+            and the others train; of fewer than eight, all do both.
         loss_fn: ``loss_fn(output, target)``.
         optimizer: The optimizer that you will train with, made for this model, or a function of
             parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched. Call
@@ -99,8 +100,7 @@ def auto_(
 
 def _full(batches: list[Any]) -> list[Any]:
     """Without the short batch that loaders end with."""
-    full = [b for b in batches if batch_size(b) >= batch_size(batches[0])]
-    return full or batches
+    return [b for b in batches if 2 * batch_size(b) >= batch_size(batches[0])]
 
 
 def _check(batches: Any, candidates: Any, optimizer: Any) -> None:

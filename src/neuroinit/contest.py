@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from neuroinit.problem import ComputeLoss, LossFunction, Problem, unwrap
 from neuroinit.progress import Progress
 from neuroinit.result import Result
 from neuroinit.rollouts import OptimizerLike, Rollout
+from neuroinit.split import batch_size, cut
 
 START = "the start itself"
 JUDGES = 4  # batches on which every rollout is judged
@@ -97,13 +98,13 @@ class Contest:
     ) -> None:
         if not batches:
             raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
+        self.problem = Problem(model, loss_fn, compute_loss)
         self.model, self.optimizer = unwrap(model), optimizer
         self.loss = {"loss_fn": loss_fn, "compute_loss": compute_loss}
-        self.problem = Problem(model, loss_fn, compute_loss)
         spare = len(batches) >= 2 * JUDGES
-        self.judges = batches[:JUDGES]
+        self.judges = batches[:JUDGES] if len(batches) > 1 else _parts(batches[0])
         self.training = batches[JUDGES:] if spare else batches
-        self.begun, self.done = time.perf_counter(), 0
+        self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
         self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
         self.results: dict[str, list[Result]] = {START: []}
         self.scores: dict[str, list[list[float]]] = {START: []}
@@ -161,7 +162,9 @@ class Contest:
             for name in alive:
                 bar.show(len(self.seconds) + self.done, f"trying {name}")
                 rollout, before = self.rollouts[name], len(self.rollouts[name].losses)
-                rollout.train(islice(cycle(self.training), before, None), steps)
+                begun = time.perf_counter()
+                rollout.train(itertools.islice(itertools.cycle(self.training), before, None), steps)
+                self.trained += time.perf_counter() - begun
                 self.done += len(rollout.losses) - before
                 self.scores[name].append(rollout.judge(self.judges))
             ranked = sorted(alive, key=lambda name: _mean(self.scores[name][-1]))
@@ -181,7 +184,7 @@ class Contest:
             verdict=verdict,
             results=self.results[winner],
             steps=self.done,
-            cost=(time.perf_counter() - self.begun) / self._step_seconds(),
+            cost=(time.perf_counter() - self.begun) / (self.trained / max(1, self.done)),
         )
 
     def _verdict(self, best: str, theirs: list[float], start: list[float]) -> tuple[str, str]:
@@ -191,11 +194,10 @@ class Contest:
             return START, "nothing does better; the model is left alone"
         if not math.isfinite(_mean(start)):
             return best, f"loss {_mean(theirs):.4g}, where the start diverges"
-        gains = [a - b for a, b in zip(start, theirs, strict=True)]
-        error = statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
-        if not _mean(gains) > SURE * error:
+        gain, noise = _lead(start, theirs)
+        if not gain > SURE * noise:
             return START, (
-                f"{best} is ahead by {_mean(gains):.2g}, within the noise of {error:.2g}; "
+                f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
                 "the model is left alone"
             )
         return best, f"loss {_mean(theirs):.4g}, where the start reaches {_mean(start):.4g}"
@@ -211,11 +213,26 @@ class Contest:
             failed=self.failed.get(name, ""),
         )
 
-    def _step_seconds(self) -> float:
-        rollout = Rollout(self.problem, self.problem.original, self.optimizer)
-        begun = time.perf_counter()
-        rollout.train(iter(self.training[:1]), 1)
-        return time.perf_counter() - begun
+
+def _parts(batch: Any) -> list[Any]:
+    """Of the only batch there is, so that there is a noise between judges."""
+    size = batch_size(batch)
+    edges = [size * k // JUDGES for k in range(JUDGES + 1)]
+    return [cut(batch, a, b) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def _lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """By how much losses are lower than the start's, and the standard error of that.
+
+    Relative, as the difference of logarithms, where losses are positive: one batch with an outlier
+    would otherwise be all the noise there is.
+    """
+    if min(*start, *theirs) > 0:
+        start, theirs = [math.log(x) for x in start], [math.log(x) for x in theirs]
+    gains = [a - b for a, b in zip(start, theirs, strict=True)]
+    if len(gains) == 1:
+        return gains[0], math.inf
+    return _mean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -58,12 +58,15 @@ def nio_(
 ) -> Result:
     """Optimize the initialization of a model in place, like ``torch.nn.init``.
 
-    The scaled parameters change, and nothing else; on any exception nothing does.
+    The scaled parameters change, and nothing else; on any exception nothing does. Biases end near
+    zero, at ``min_scale`` of what they are; keep those that you have set on purpose, such as an
+    LSTM's for its forget gates, by ``exclude=("*bias*",)``.
 
     Args:
         model: Any module.
         batches: Batches as for :func:`optimize`.
-        loss_fn: ``loss_fn(output, target)``.
+        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the bound
+            is taken from the loss.
         compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress``,
             ``on_step``, ``memory_limit``, ``autocast``, ``checkpoint``, ``checkpoint_every`` and
             ``example``.

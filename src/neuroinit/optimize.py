@@ -107,7 +107,7 @@ def optimize(
             set_random_state(states[0])
             problem = _problem(model, loss_fn, compute_loss, method, engine, autocast, all_ranks)
             if example is not None:
-                batches = in_place_of_data(example, problem.output, all_ranks.rank)
+                batches = in_place_of_data(example, problem.output, loss_fn, all_ranks.rank)
         saved.identify(problem, method.settings())
         run = Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, states)
         run.resume(found)

@@ -173,14 +173,19 @@ def rollouts(result: AutoResult) -> Figure:
     """
     made, (ax,) = _column(1, 2.2)
     trained = [record for record in result.candidates if record.losses]
-    highest = 10 * min(record.losses[0] for record in trained)  # an explosion leaves at the top
+    finite = [value for record in trained for value in record.losses if math.isfinite(value)]
+    first = [record.losses[0] for record in trained if math.isfinite(record.losses[0])]
+    positive = bool(finite) and min(finite) > 0
+    # an explosion leaves at the top
+    highest = 10 * min(first) if first and positive else max(finite, default=1.0)
     for record in trained:
         shown = [min(value, highest) for value in record.losses if math.isfinite(value)]
         wins = record.name == result.winner
         (line,) = ax.plot(shown, linewidth=1.8 if wins else 0.8, label=record.name)
         if len(shown) < len(record.losses):  # it diverged there
             ax.plot(len(shown), highest, "x", color=line.get_color(), clip_on=False)
-    ax.set_yscale("log")
+    if positive:
+        ax.set_yscale("log")
     ax.set_xlabel("training step", fontsize=NORMAL)
     ax.set_ylabel("loss", fontsize=NORMAL)
     ax.legend(

@@ -70,13 +70,18 @@ def random_batches(
     if not isinstance(example, Tensor):
         if not isinstance(example, Sequence) or not all(isinstance(n, int) for n in example):
             raise TypeError(
-                "Parameter `example` should be a batch of inputs or a shape such as "
-                f"`(64, 3, 32, 32)`. Found `example = {example!r}`."
+                "Parameter `example` should be a batch of inputs, one tensor, or a shape such as "
+                f"`(64, 3, 32, 32)`. Found a `{type(example).__name__}`."
             )
         example, moments = torch.zeros(tuple(example), device="cpu"), (0.0, 1.0)
     if example.dim() == 0 or example.numel() == 0:
         raise ValueError(
             f"Parameter `example` should be a batch of inputs. Found shape {tuple(example.shape)}."
+        )
+    if not example.is_floating_point() and int(example.min()) < 0:
+        raise ValueError(
+            "Parameter `example` has integers, of which uniform ones up to the largest are drawn, "
+            f"so they should not be negative. Found {int(example.min())}."
         )
     if size is not None:
         check_count("size", size, 1)
@@ -84,22 +89,63 @@ def random_batches(
 
 
 def in_place_of_data(
-    example: Tensor | Sequence[int], run: Callable[[Tensor], Any], seed: int
+    example: Tensor | Sequence[int],
+    run: Callable[[Tensor], Any],
+    loss_fn: Callable[[Tensor, Tensor], Any] | None,
+    seed: int,
 ) -> RandomBatches:
     """Random batches for a classifier: how many classes there are is read from its output.
 
     Args:
         example: As for :func:`random_batches`; fewer than 32 samples stand for batches of 32.
         run: The model.
+        loss_fn: Tells whether the classes are the output's second dimension, as for
+            ``F.cross_entropy``, or its last, as for losses of one's own of a language model.
         seed: Of the random numbers.
     """
     one = random_batches(example, 1, seed)
     drawn = replace(one, size=max(one.size, LEAST))
-    output = run(next(iter(drawn))[0])
+    inputs, _ = next(iter(drawn))
+    try:
+        output = run(inputs)
+    except (RuntimeError, IndexError, TypeError) as error:
+        raise ValueError(
+            f"The model does not take random inputs like `example`, of shape {tuple(inputs.shape)} "
+            f"and {inputs.dtype}: {error}"
+        ) from error
     if not isinstance(output, Tensor) or output.dim() < 2 or len(output) != drawn.size:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
             "Without `batches`, random labels are drawn, for a model that puts out class scores "
             f"`(samples, classes, ...)`. Found {what}. Pass `batches`."
         )
-    return replace(drawn, classes=output.shape[1], shape=tuple(output.shape[2:]))
+    shape, problem = output.shape, ""
+    for place in dict.fromkeys((1, output.dim() - 1)):
+        labels = (*shape[1:place], *shape[place + 1 :])
+        found = replace(drawn, classes=shape[place], shape=labels)
+        if loss_fn is None:  # inputs are all that is needed
+            return found
+        try:
+            loss = torch.as_tensor(loss_fn(output, next(iter(found))[1].to(output.device)))
+        except (RuntimeError, ValueError, IndexError) as error:
+            problem = problem or str(error)
+            continue
+        if found.classes > 1 and bool(loss.isfinite().all()):
+            _check_tokens(inputs, output, place)
+            return found
+    raise ValueError(
+        f"`loss_fn` does not take random labels for the model's output of shape {tuple(shape)}: "
+        f"{problem or 'there is one class only'}. Without `batches`, the model should be a "
+        "classifier and the loss one of class labels. Pass `batches`."
+    )
+
+
+def _check_tokens(inputs: Tensor, output: Tensor, place: int) -> None:
+    """Scores of every token with the cross-entropy of ``(samples, classes, ...)`` are a slip."""
+    tokens = not inputs.is_floating_point() and inputs.dim() == 2 and output.dim() == 3
+    if tokens and place == 1 and output.shape[1] == inputs.shape[1]:
+        raise ValueError(
+            f"The model puts out {tuple(output.shape)}, scores of every token, of which `loss_fn` "
+            "takes the second dimension as classes. Pass a loss such as "
+            "`lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten())`."
+        )

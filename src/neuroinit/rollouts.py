@@ -91,13 +91,15 @@ def rate_of(optimizer: OptimizerLike) -> float | None:
     made = optimizer if isinstance(optimizer, Optimizer) else optimizer([torch.zeros(1)])
     if not isinstance(made, torch.optim.SGD):
         return None
-    rates = [
-        float(group["lr"]) * (1 - group["dampening"]) / (1 - group["momentum"])
-        if group["momentum"]
-        else float(group["lr"])
-        for group in made.param_groups
-    ]
-    return max(rates) or None
+    rates = [_rate(group) for group in made.param_groups]
+    return max(rates) if 0 < max(rates) < math.inf else None
+
+
+def _rate(group: dict[str, Any]) -> float:
+    lr, momentum = float(group["lr"]), float(group["momentum"])
+    if not momentum:
+        return lr
+    return lr * (1 - float(group["dampening"])) / (1 - momentum) if momentum < 1 else math.inf
 
 
 class Rollout:
@@ -117,6 +119,7 @@ class Rollout:
             n: v.detach().clone().requires_grad_(problem.parameters[n].requires_grad)
             for n, v in values.items()
         }
+        self.trained = [v for v in self.values.values() if v.requires_grad]
         self.optimizer = twin_of(optimizer, problem.model, self.values)
         self.losses: list[float] = []
 
@@ -135,9 +138,10 @@ class Rollout:
                 seen: list[float] = []
 
                 def closure(batch: Any = batch, seen: list[float] = seen) -> Tensor:
-                    self.optimizer.zero_grad()
                     loss = self.problem.loss(batch)
-                    loss.backward()  # type: ignore[no-untyped-call]
+                    found = torch.autograd.grad(loss, self.trained, allow_unused=True)
+                    for value, gradient in zip(self.trained, found, strict=True):
+                        value.grad = gradient
                     seen.append(loss.item())
                     return loss
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -15,11 +16,19 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Position:
-    """Where a method is: the scales, what it remembers, and the share of its steps that is done."""
+    """Where a method is.
+
+    Args:
+        scales: One for every tensor.
+        state: What it remembers.
+        progress: The share of its steps that is done.
+        loss: At these scales, where it is known.
+    """
 
     scales: Tensor
     state: State
     progress: float = 0.0
+    loss: float = math.nan
 
 
 @runtime_checkable

@@ -176,7 +176,7 @@ class NIO(Method):
         """One pass of Alg. 3's loop."""
         gamma = float(self.gamma)
         position, found = self._derivative(problem, batch, plan, engine, position)
-        moments = found.moments
+        moments, position = found.moments, dataclasses.replace(position, loss=found.loss)
         scales, state = self.rule.move(position, found.gradient, moments, gamma, self.lr)
         return Step(
             scales=scales,

@@ -16,9 +16,10 @@ from neuroinit.scales import Position, State, TwoMomentAdam, Update
 
 Measure = Callable[[Moments], Tensor]
 
-# A norm below gamma that a step shrinks by less than this factor has reached its floor, the
-# gradient of the last bias, which never vanishes: shrinking on would only kill the network.
-STALLED = 0.9
+# A norm that all scales together move by less than this share of their own steps has reached its
+# floor, the gradient of the last bias, which never vanishes: shrinking on would only kill the
+# network.
+FLOOR = 0.5
 
 
 def cosine(moments: Moments) -> Tensor:
@@ -157,13 +158,17 @@ class HeldNorm:
     All steps are in ``log w``, where ``u`` is the derivative, and none is longer than ``lr``:
 
     - *shrink*: a start whose norm explodes is shrunk, all tensors alike, until its norm is well
-      below ``gamma``, or no longer falls. At ``gamma`` itself the branches of a residual network
-      are still too large.
+      below ``gamma``. At ``gamma`` itself the branches of a residual network are still too large.
     - *hold*: above ``gamma``, the tensors that matter (``u_k`` above a share of the largest) shrink
       by equal steps. Below it they grow, and with them every weight that does not matter *yet*: the
       depth of a network that says nothing has no derivative, and the last layer alone could meet
       ``gamma``. Tensors that saturate what follows (``u_k`` below minus the share) shrink.
     - *ascend*: near ``gamma``, small and decaying steps up the objective.
+
+    Two things stay a step. Nothing shrinks once no scale moves the norm any more: the bound is then
+    below what the last bias alone contributes, and the outputs would no longer depend on the
+    inputs. And nothing grows while the loss is well above the least so far: a network that says
+    more, and says it wrong, is no better start.
 
     Biases start at the clamp, because a network can meet any bound by its biases alone. What each
     part is worth is in ``docs/trainability.md``.
@@ -175,6 +180,7 @@ class HeldNorm:
         band: The norm is right if its logarithm is within this distance of ``gamma``'s.
         share: Which tensors matter.
         grow: Below ``gamma``, weights that do not matter yet grow too.
+        loss_within: Nothing grows while the loss is above this multiple of the least so far.
         ascent: Length of an ascent step, as a share of ``lr``; it decays to zero.
         gram: The objective reads ``moments.gram``.
     """
@@ -185,6 +191,7 @@ class HeldNorm:
     band: float = 0.2
     share: float = 0.2
     grow: bool = True
+    loss_within: float = 1.2
     ascent: float = 0.1
     gram: bool = False
 
@@ -194,6 +201,7 @@ class HeldNorm:
         check_number("shrink_to", self.shrink_to, 0.0, 1.0)
         check_number("band", self.band, 0.0)
         check_number("share", self.share, 0.0, 1.0, closed=True)
+        check_number("loss_within", self.loss_within, 1.0)
         check_number("ascent", self.ascent, 0.0, closed=True)
 
     def start(self, names: list[str], lowest: Tensor) -> Tensor:
@@ -204,12 +212,12 @@ class HeldNorm:
     def init(self, scales: Tensor) -> State:
         """What is remembered.
 
-        Whether the start is being shrunk (1, 0; -1 before that is decided), the last norm, and
-        which tensors are weights.
+        Whether the start is being shrunk (1, 0; -1 before that is decided), the least loss so far,
+        and which tensors are weights.
         """
         return {
             "shrinking": scales.new_tensor(-1.0),
-            "norm": scales.new_tensor(math.inf),
+            "loss": scales.new_tensor(math.inf),
             "weight": (scales >= 1).to(scales),
         }
 
@@ -230,19 +238,23 @@ class HeldNorm:
         scales, norm = position.scales, float(moments.norm)
         u = gradient * scales
         shrinking = self._shrinking(position, moments, gamma)
-        if shrinking:
+        least = min(position.loss, float(position.state["loss"]))
+        floor = float(u.abs().sum()) < FLOOR
+        if shrinking and not floor:
             wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
             step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
         elif self._off(moments, gamma):
             towards = self._falling(u) if norm > gamma else self._rising(u, position)
             length = math.log(gamma / norm) / max(float((u * towards).sum()), 1e-6)
-            step = towards * max(-lr, min(lr, length))
+            louder = position.loss - least > (self.loss_within - 1) * abs(least)
+            stays = floor if norm > gamma else louder
+            step = towards * (0.0 if stays else max(-lr, min(lr, length)))
         else:
             length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
         state = {
-            "shrinking": scales.new_tensor(float(shrinking)),
-            "norm": scales.new_tensor(norm),
+            "shrinking": scales.new_tensor(float(shrinking and not floor)),
+            "loss": scales.new_tensor(least),
             "weight": position.state["weight"],
         }
         return scales * step.exp(), state
@@ -270,9 +282,7 @@ class HeldNorm:
         return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band
 
     def _shrinking(self, position: Position, moments: Moments, gamma: float) -> bool:
-        """Decided at the first step; over once the norm is low, stalls, or after half the steps."""
+        """Decided at the first step; over once the norm is low, or after half the steps."""
         norm, before = float(moments.norm.detach()), float(position.state["shrinking"])
         begun = norm > self.shrink_above * gamma if before < 0 else before > 0
-        stalled = norm < gamma and norm > STALLED * float(position.state["norm"])
-        low = norm <= self.shrink_to * gamma
-        return begun and not low and not stalled and position.progress < 0.5
+        return begun and norm > self.shrink_to * gamma and position.progress < 0.5

@@ -1,4 +1,8 @@
-"""NIO() that looks at every tensor by itself: two ideas that are tried, by plain autograd."""
+"""Ideas that are tried in place of what NIO() does.
+
+The rules are without one of its pieces; the methods look at every tensor by itself, by plain
+autograd.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,23 @@ from neuroinit.methods.rules import HeldNorm
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
 from neuroinit.scales import Position
+
+
+@dataclass(frozen=True)
+class KeptBiases(HeldNorm):
+    """Biases start as they are and have scales like weights."""
+
+    def start(self, names: list[str], lowest: Tensor) -> Tensor:
+        """All ones."""
+        return torch.ones_like(lowest)
+
+
+@dataclass(frozen=True)
+class EitherWay(HeldNorm):
+    """A norm is lowered by growing, too, where that lowers it."""
+
+    def _falling(self, u: Tensor) -> Tensor:
+        return self._signs(u)
 
 
 @dataclass(frozen=True, kw_only=True)
