@@ -20,8 +20,8 @@ SOURCE = Path(neuroinit.__file__).parent
 ORDER = [
     {"errors", "checks", "version", "progress", "files"},
     {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
-    {"marks", "activations", "distributed"},
-    {"products", "normalize", "layer_norm", "spread"},
+    {"marks", "distributed"},
+    {"products", "normalize", "layer_norm", "activations", "spread"},
     {"composed"},
     {"replaced", "borrow", "scales"},
     {"problem"},

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from neuroinit.marks import Saved, unwatched
+
 PLAIN: list[dict[str, Any]] = [{"inplace": False}, {"approximate": "none"}]
 ACTIVATIONS = ("relu", "gelu")
 
@@ -36,8 +38,9 @@ class _ReLU(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> Tensor:
-        (y,) = ctx.saved_tensors
+    @unwatched
+    def backward(ctx: Any, saved: Saved, gy: Tensor) -> Tensor:
+        (y,) = saved
         found: Tensor = _ReLUBackward.apply(gy, y)  # type: ignore[no-untyped-call]
         return found
 
@@ -50,8 +53,9 @@ class _ReLUBackward(torch.autograd.Function):
         return found
 
     @staticmethod
-    def backward(ctx: Any, a: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
+    @unwatched
+    def backward(ctx: Any, saved: Saved, a: Tensor) -> tuple[Tensor, None]:
+        (y,) = saved
         return torch.ops.aten.threshold_backward(a, y, 0), None
 
 
@@ -62,8 +66,9 @@ class _GELU(torch.autograd.Function):
         return F.gelu(x)
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
+    @unwatched
+    def backward(ctx: Any, saved: Saved, gy: Tensor) -> Tensor:
+        (x,) = saved
         found: Tensor = _GELUBackward.apply(gy, x)  # type: ignore[no-untyped-call]
         return found
 
@@ -76,9 +81,10 @@ class _GELUBackward(torch.autograd.Function):
         return found
 
     @staticmethod
-    def backward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+    @unwatched
+    def backward(ctx: Any, saved: Saved, a: Tensor) -> tuple[Tensor, Tensor]:
         """``f''(x) = (2 - x^2) exp(-x^2 / 2) / sqrt(2 pi)``."""
-        gy, x = ctx.saved_tensors
+        gy, x = saved
         t = x.square().mul_(-0.5)
         g = t.exp().mul_(t.add_(1)).mul_(gy).mul_(a).mul_(2 / math.sqrt(2 * math.pi))
         return torch.ops.aten.gelu_backward(a, x), g

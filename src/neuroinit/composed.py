@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuroinit.marks import Marks, Slices, by_slice
+from neuroinit.marks import Marks, Saved, Slices, by_slice, unwatched
 from neuroinit.spread import spread
 
 _ATTENTION = inspect.signature(F.multi_head_attention_forward)
@@ -153,8 +153,9 @@ class _Embedding(torch.autograd.Function):
         return F.embedding(index, weight)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        (index,) = ctx.saved_tensors
+    @unwatched
+    def backward(ctx: Any, saved: Saved, g: Tensor) -> tuple[Tensor | None, ...]:
+        (index,) = saved
 
         def by_table(g: Tensor, index: Tensor) -> Tensor:
             found: Tensor = torch.ops.aten.embedding_dense_backward(

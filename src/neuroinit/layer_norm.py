@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.marks import Marks, Slices, by_slice
+from neuroinit.marks import Marks, Saved, Slices, by_slice, unwatched
 
 
 def layer_normalized(args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Tensor | None:
@@ -77,8 +77,9 @@ class _Forward(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, mean, rstd = ctx.saved_tensors
+    @unwatched
+    def backward(ctx: Any, saved: Saved, gy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, mean, rstd = saved
         by_x, *by = ctx.needs_input_grad[:5]
         gain, nothing = w.flatten(), [None, None]
         if ctx.marks.second or ctx.slices is None:
@@ -125,10 +126,11 @@ class _Backward(torch.autograd.Function):
         return gx, gw, by_slice(lambda g: g.sum(0), slices, gy) if by_b else None
 
     @staticmethod
+    @unwatched
     def backward(
-        ctx: Any, a: Tensor | None, v: Tensor | None, vb: Tensor | None
+        ctx: Any, saved: Saved, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        gy, x, w, mean, rstd = ctx.saved_tensors
+        gy, x, w, mean, rstd = saved
         gain, count = w.flatten(), x.shape[1]
         a = torch.zeros_like(gy) if a is None else a
         pa = _backward(a, x, None, mean, rstd, [True, False, False])[0]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 Slices = list[slice] | None
+Saved = tuple[Tensor, ...]
 
 
 class NotByPieceError(Exception):
@@ -62,3 +65,18 @@ def by_slice(function: Callable[..., Tensor], slices: Slices, *args: Tensor) -> 
     if slices is None:
         return function(*args)
     return torch.stack([function(*(a[s] for a in args)) for s in slices])
+
+
+def unwatched(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward whose own operators are not looked at, as those of the model are.
+
+    What was saved is handed over: to fetch it may run a checkpointed part of the model again.
+    """
+
+    @functools.wraps(backward)
+    def quiet(ctx: Any, *gradients: Any) -> Any:
+        saved = ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            return backward(ctx, saved, *gradients)
+
+    return quiet

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.marks import Marks
+from neuroinit.marks import Marks, Saved, unwatched
 
 
 def normalized(args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Tensor | None:
@@ -73,13 +73,14 @@ class _Forward(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, mean, rstd = ctx.saved_tensors
-        saved = mean, rstd, ctx.eps
+    @unwatched
+    def backward(ctx: Any, saved: Saved, gy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, mean, rstd = saved
+        kept = mean, rstd, ctx.eps
         if ctx.marks.second:
-            gx, gw, gb = _backward(gy, x, w, saved)
+            gx, gw, gb = _backward(gy, x, w, kept)
         else:
-            gx, gw, gb = _Backward.apply(gy, x, w, saved)  # type: ignore[no-untyped-call]
+            gx, gw, gb = _Backward.apply(gy, x, w, kept)  # type: ignore[no-untyped-call]
         by_x, by_w, by_b, *_ = ctx.needs_input_grad
         return gx if by_x else None, gw if by_w else None, gb if by_b else None, None, None, None
 
@@ -89,20 +90,21 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, gy: Tensor, x: Tensor, w: Tensor | None, saved: tuple[Any, ...]
+        ctx: Any, gy: Tensor, x: Tensor, w: Tensor | None, kept: tuple[Any, ...]
     ) -> tuple[Tensor, ...]:
-        gx, gw, gb = _backward(gy, x, w, saved)
+        gx, gw, gb = _backward(gy, x, w, kept)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(gy, x, w, gw, *saved[:2])
-        ctx.eps = saved[2]
+        ctx.save_for_backward(gy, x, w, gw, *kept[:2])
+        ctx.eps = kept[2]
         return gx, gw, gb
 
     @staticmethod
+    @unwatched
     def backward(
-        ctx: Any, a: Tensor | None, v: Tensor | None, vb: Tensor | None
+        ctx: Any, saved: Saved, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        gy, x, w, gw, mean, rstd = ctx.saved_tensors
-        saved, ones = (mean, rstd, ctx.eps), torch.ones_like(mean)
+        gy, x, w, gw, mean, rstd = saved
+        kept, ones = (mean, rstd, ctx.eps), torch.ones_like(mean)
         gain = ones if w is None else w
         a = torch.zeros_like(gy) if a is None else a
         v = torch.zeros_like(mean) if v is None else v
@@ -112,14 +114,14 @@ class _Backward(torch.autograd.Function):
         def fit(channels: Tensor) -> Tensor:
             return channels.view(wide)
 
-        pa, a_xh, _ = _backward(a, x, ones, saved)
+        pa, a_xh, _ = _backward(a, x, ones, kept)
         t = (gy * pa).sum([0, *range(2, x.dim())])
         slope = v * rstd
         shift = -slope * mean if vb is None else vb - slope * mean
         ggy = torch.addcmul(fit(shift), x, fit(slope)).addcmul_(pa, fit(gain))
         share = gain * rstd / count
         q = (a * fit(-share * gw)).addcmul_(gy, fit(v - share * a_xh))
-        gx, _, _ = _backward(q, x, ones, saved)
+        gx, _, _ = _backward(q, x, ones, kept)
         slope = -share * t * rstd
         gx.addcmul_(x, fit(slope)).add_(fit(-slope * mean))
         return ggy, gx, None if w is None else t, None

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuroinit.marks import Marks, Slices, by_slice
+from neuroinit.marks import Marks, Saved, Slices, by_slice, unwatched
 from neuroinit.vectors import HALF, dot, wide
 
 
@@ -135,8 +135,9 @@ class _Forward(torch.autograd.Function):
         return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, mark = ctx.saved_tensors
+    @unwatched
+    def backward(ctx: Any, saved: Saved, gy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, mark = saved
         by_x, by_w, by_b, by_mark, *by_rows = ctx.needs_input_grad[:6]
         if not ctx.marks.second:
             wanted = (by_x, by_w, by_b) if ctx.slices is None else (by_x, *by_rows)
@@ -183,10 +184,11 @@ class _Backward(torch.autograd.Function):
         return product.by_input(gy, x, narrow) if by_x else None, gw, gb
 
     @staticmethod
+    @unwatched
     def backward(
-        ctx: Any, a: Tensor | None, v: Tensor | None, vb: Tensor | None
+        ctx: Any, saved: Saved, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        gy, x, w = ctx.saved_tensors
+        gy, x, w = saved
         w, v = w.to(x.dtype), None if v is None else v.to(x.dtype)
         product, (by_gy, by_x, _, by_mark, *_) = ctx.product, ctx.needs_input_grad
         ggy = gm = gx = None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.marks import Marks, Rows, Slices, by_slice
+from neuroinit.marks import Marks, Rows, Saved, Slices, by_slice, unwatched
 
 ELEMENTWISE = {"add", "add_", "sub", "mul", "mul_"}
 VIEWS = {
@@ -96,7 +96,8 @@ class _Rows(torch.autograd.Function):
         return p.reshape(shape[1:]).expand(shape)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    @unwatched
+    def backward(ctx: Any, saved: Saved, g: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.marks.second:
             return g.sum(0).reshape(ctx.shape), None, None, None, None
         by_piece = by_slice(lambda g: g.sum(0).reshape(ctx.shape), ctx.slices, g)
