@@ -1,5 +1,6 @@
 """Training runs: what they leave behind, and that a killed one goes on as if it had not been."""
 
+import itertools
 import json
 import os
 import signal
@@ -9,8 +10,10 @@ import time
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
+from neuroinit.experiments import data
 from neuroinit.experiments.augment import Augmentation
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.models import build
@@ -32,6 +35,19 @@ def small(**changes):
     return Config(**{**values, **changes})
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Noise, as files of 40x40 pixels."""
+    generator = torch.Generator().manual_seed(0)
+    root = tmp_path_factory.mktemp("images")
+    for part, name in itertools.product(("train", "val"), ("cat", "dog")):
+        (root / part / name).mkdir(parents=True)
+        for i in range(16):
+            pixels = torch.randint(256, (40, 40, 3), generator=generator, dtype=torch.uint8)
+            Image.fromarray(pixels.numpy()).save(root / part / name / f"{i}.png")
+    return root
+
+
 def losses_of(folder):
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [record["loss"] for record in records if "loss" in record]
@@ -40,10 +56,12 @@ def losses_of(folder):
 CHILD = """
 import json, sys
 from pathlib import Path
+from neuroinit.experiments import data
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.train import train
 import torch
 torch.set_num_threads(1)
+data.MEMORY, data.WORKERS = int(sys.argv[3]), 1
 train(Config.from_json(json.loads(sys.argv[1])), Path(sys.argv[2]), minutes=0.0)
 """
 
@@ -52,16 +70,22 @@ train(Config.from_json(json.loads(sys.argv[1])), Path(sys.argv[2]), minutes=0.0)
     "changes",
     [
         {"clip": 1.0, "method": "nio:steps=2,sub_batches=2"},
+        {"model": "torchvision:squeezenet1_1", "batch_size": 8, "image_size": 32, "lr": 0.01},
         {"model": "swin-cifar", "optimizer": "adamw", "lr": 1e-3, "warmup_epochs": 1.0,
          "augmentation": Augmentation(crop=1, mixup=0.8, cutout=2)},
     ],
-    ids=["sgd", "adamw"],
+    ids=["sgd", "dropout and files", "adamw"],
 )  # fmt: skip
-def test_a_killed_run_goes_on_bit_by_bit(tmp_path, changes):
-    config = small(epochs=3, **changes)
+def test_a_killed_run_goes_on_bit_by_bit(tmp_path, folder, changes, monkeypatch):
+    if "image_size" in changes:  # a folder, decoded by a worker
+        changes = {**changes, "data": f"folder:{folder}"}
+        monkeypatch.setattr(data, "MEMORY", 0)
+        monkeypatch.setattr(data, "WORKERS", 1)
+    config = small(epochs=5, **changes)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     expected = train(config, whole)
-    command = [sys.executable, "-c", CHILD, json.dumps(config.to_json()), str(killed)]
+    command = [sys.executable, "-c", CHILD, json.dumps(config.to_json())]
+    command += [str(killed), str(data.MEMORY)]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "COLUMNS": "80"})
     metrics = killed / "metrics.jsonl"
     deadline = time.monotonic() + 60

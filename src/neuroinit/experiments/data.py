@@ -79,6 +79,7 @@ class Files:
             self,  # type: ignore[arg-type]
             batch_sampler=keys,
             num_workers=WORKERS,
+            generator=torch.Generator().manual_seed(seed),  # or it draws from the model's numbers
         )
         yield from loader
 
