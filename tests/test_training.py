@@ -128,6 +128,15 @@ def test_a_run_learns(tmp_path):
     assert train(config, tmp_path).accuracy > 0.6
 
 
+def test_nothing_moves_digits_unless_asked():
+    assert Config().augmentation == Augmentation(crop=0, flip=False)
+    assert Config(augmentation=Augmentation(cutout=2)).augmentation.cutout == 2
+    asked = Config(augmentation=Augmentation(crop=1, flip=True)).augmentation
+    assert (asked.crop, asked.flip) == (1, True)
+    for name in ("cifar10", "folder:here"):
+        assert Config(data=name).augmentation == Augmentation(crop=4, flip=True)
+
+
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
     outcome = train(small(model="resnet-8-nobn", lr=1e8, clip=0.0, epochs=9), tmp_path)
     assert outcome.diverged

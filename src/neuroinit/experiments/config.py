@@ -34,7 +34,7 @@ class Config:
         warmup_epochs: Linear warmup at the start.
         clip: Largest norm of the gradient; 0 for no clipping.
         label_smoothing: Of the cross entropy.
-        augmentation: What happens to training images.
+        augmentation: What happens to training images; what is not set depends on the data.
         train_images: Use only this many training images.
         test_images: Use only this many test images.
         image_size: Edge of the images of a folder.
@@ -64,6 +64,7 @@ class Config:
     amp: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "augmentation", self.augmentation.chosen(self.data))
         check_count("epochs", self.epochs, 1)
         check_count("batch_size", self.batch_size, 1)
         check_choice("optimizer", self.optimizer, ("sgd", "adamw"))

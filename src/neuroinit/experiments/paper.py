@@ -68,7 +68,7 @@ _SMOKE = Config(
     batch_size=32,
     train_images=128,
     test_images=64,
-    augmentation=Augmentation(crop=1, cutout=2),
+    augmentation=Augmentation(crop=1, flip=True, cutout=2),
 )
 _SWIN: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.05, "clip": 5.0}
 _MIXED = Augmentation(crop=0, flip=True, randaugment=True, mixup=0.8)
