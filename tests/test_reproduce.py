@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 
 from neuroinit import cli
 from neuroinit.experiments import costs, figures, grid
+from neuroinit.experiments import reproduce as reproduce_module
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, SCALES, chosen
@@ -133,6 +135,13 @@ def test_an_interrupted_figure_goes_on(tmp_path, monkeypatch):
         ),
         ({"name": "figure3", "scale": "smoke", "only": ["NIO"]}, "no rows to choose from"),
         ({"name": "table3", "scale": "smoke", "init_batch_size": 0}, "`init_batch_size` should be"),
+        ({"name": "table1", "scale": "smoke", "seeds": [0, 0]}, "`--seeds 0 0`: name different"),
+        ({"name": "table1", "scale": "smoke", "seeds": [-1]}, "at least 0"),
+        ({"name": "figure3", "scale": "smoke", "seeds": [1]}, "`--seeds 1`: there is no training"),
+        (
+            {"name": "table3", "scale": "smoke", "training": False, "only": ["Kaiming", "FixUp"]},
+            "none of Kaiming, FixUp takes steps",
+        ),
     ],
 )
 def test_wrong_requests(arguments, message, tmp_path):
@@ -150,7 +159,8 @@ def test_costs_need_no_training(tmp_path, capsys):
     assert [row[1] for row in rows] == ["32"] * 4  # images a step
     assert [row[5] for row in rows] == ["2"] * 4  # steps
     assert all(float(row[2]) >= 0 and float(row[3]) > 0 for row in rows)
-    assert not (tmp_path / "runs").exists()
+    found = {path.name for path in tmp_path.iterdir()}  # no runs, and no table of accuracies
+    assert found == {"costs", "table5-smoke-costs.md", "table5-smoke-costs.tex"}
 
 
 def test_one_cell_with_another_batch(tmp_path, capsys):
@@ -161,7 +171,9 @@ def test_one_cell_with_another_batch(tmp_path, capsys):
     assert {config["model"] for config in configs} == {"resnet-8-nobn"}
     assert sorted(config["method"].partition(":")[0] for config in configs) == ["kaiming", "nio"]
     assert {config["init_batch_size"] for config in configs} == {16}
-    table = (tmp_path / "table1-smoke.md").read_text()
+    part = "table1-smoke-only-w-o-BN-NIO-ours-Kaiming-seeds-0"
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", f"{part}.md", f"{part}.tex"}
+    table = (tmp_path / f"{part}.md").read_text()
     assert [line.split(" | ")[1] for line in table.splitlines()[4:6]] == ["Kaiming", OURS]
 
 
@@ -176,6 +188,24 @@ def test_cells_are_chosen_by_group_row_and_column():
 def test_swin_takes_gradinits_settings_for_imagenet():
     cells = {c.column: c.config for c in GRIDS["table5"](SCALES["paper"], None)}
     assert learned(cells["GradInit"].method).steps == 2000
+
+
+def test_a_selection_of_everything_is_the_whole_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce_module, "run_all", lambda *arguments: {})
+    monkeypatch.setattr(reproduce_module, "_table", lambda *arguments: Table("T", ["a"], [["b"]]))
+    names = ["w/ BN", "w/o BN", "ResNet-8"]
+    reproduce("table1", "smoke", Place(tmp_path), seeds=[1, 0], only=names)
+    assert {path.name for path in tmp_path.iterdir()} == {"table1-smoke.md", "table1-smoke.tex"}
+
+
+def test_costs_fetch_their_data(tmp_path, monkeypatch):
+    def fetched(name, root, download, *rest):
+        raise FileNotFoundError(f"{name} in {root}, download {download}")
+
+    monkeypatch.setattr(costs, "load", fetched)
+    config = replace(SCALES["small"].cifar, method="nio:steps=1")
+    with pytest.raises(FileNotFoundError, match="cifar10 in here, download True"):
+        costs._measure(config, Path("here"), True, 1, 1)
 
 
 def _killed(*arguments):
