@@ -72,15 +72,18 @@ def test_the_papers_settings_reach_the_method():
     assert cells["w/ BN", OURS, "ResNet-110"].clip == 0.0
 
 
-def outcome(accuracy, diverged=False):
+def outcome(accuracy, diverged=False, classes=10):
     loss = None if diverged else 1.0
-    return Outcome(accuracy, loss, loss, diverged, 1, 0.0, 1.0, 0.0, classes=10)
+    return Outcome(accuracy, loss, loss, diverged, 1, 0.0, 1.0, 0.0, classes)
 
 
 def test_fail_has_a_rule():
     assert outcome(0.19).failed
     assert outcome(0.9, diverged=True).failed
     assert not outcome(0.21).failed
+    for classes, least in ((2, 0.75), (3, 2 / 3), (4, 0.5), (1000, 0.002)):
+        assert outcome(least - 1e-4, classes=classes).failed
+        assert not outcome(least + 1e-4, classes=classes).failed
 
 
 def test_latex_is_escaped():
@@ -290,5 +293,9 @@ def test_compare_from_the_command_line(capsys):
     found = json.loads(capsys.readouterr().out)
     assert [record["method"] for record in found] == ["default", "gradinit:steps=1", "nio:steps=1"]
     assert all(0 <= record["score"] <= 1 for record in found)
+    assert cli.main(command) == 0, capsys.readouterr().err
+    text = capsys.readouterr().out
+    assert [record["score"] for record in json.loads(text)] == [None] * 3
+    assert "NaN" not in text
     assert cli.main(["compare", "--methods", "kaiming+nio"]) == 1
     assert "one rule or one method" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from neuroinit.experiments.augment import Augmentation
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.models import build
 from neuroinit.experiments.starts import METHODS, RULES, parse, start_
-from neuroinit.experiments.train import train
+from neuroinit.experiments.train import Run, train
 
 PLAIN = Augmentation(crop=1, flip=False)
 
@@ -142,6 +142,22 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
     assert outcome.diverged
     assert outcome.steps < 36
     assert outcome.area is None
+    assert losses_of(tmp_path)[-1] is None  # JSON has no nan
+
+
+def test_a_run_that_was_killed_after_it_diverged_is_tested(tmp_path, monkeypatch):
+    config = small(model="resnet-8-nobn", lr=1e8, epochs=9)
+    expected = train(config, tmp_path / "whole")
+
+    def killed(run):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "test", killed)
+        train(config, tmp_path / "cut", minutes=0.0)
+    outcome = train(config, tmp_path / "cut")
+    assert (outcome.diverged, outcome.steps) == (True, expected.steps)
+    assert outcome.accuracy == expected.accuracy
 
 
 def test_the_schedule():

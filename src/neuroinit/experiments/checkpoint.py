@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,19 @@ from neuroinit.files import replacing, write_text
 def write_json(path: Path, values: Any) -> None:
     """Write JSON, whole or not at all."""
     write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no nan and no infinity: ``None`` in their place.
+
+    Example:
+        >>> without_nan({"step": 3, "loss": float("nan")})
+        {'step': 3, 'loss': None}
+    """
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record.items()
+    }
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:

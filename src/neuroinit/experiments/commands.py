@@ -177,7 +177,7 @@ def compare(
         show=not json,
     )
     if json:
-        print(json_module.dumps([dict(record) for record in found], indent=1))
+        print(json_module.dumps([checkpoint.without_nan(dict(r)) for r in found], indent=1))
 
 
 def reproduce(

@@ -59,8 +59,17 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Table 5's "fail": a loss that is not finite, or accuracy below twice chance."""
-        return self.diverged or self.accuracy < 2 / self.classes
+        """Table 5's "fail": a loss that is not finite, or too few test images right.
+
+        Too few are less than twice chance or, which is less with two classes, than half way from
+        chance to all.
+
+        Example:
+            >>> Outcome(0.7, 0.5, 0.5, False, 10, 0.0, 1.0, 0.0, classes=2).failed
+            True
+        """
+        chance = 1 / self.classes
+        return self.diverged or self.accuracy < min(2 * chance, (1 + chance) / 2)
 
 
 def train(
@@ -165,7 +174,8 @@ class Run:
             with self.metrics_path.open("r+") as file:
                 file.truncate(int(self.notes["bytes"]))
                 records = [json.loads(line) for line in file]
-            self.losses = [record["loss"] for record in records if "loss" in record]
+            losses = [record["loss"] for record in records if "loss" in record]
+            self.losses = [math.nan if loss is None else loss for loss in losses]
             self.tests = [record["accuracy"] for record in records if "accuracy" in record]
             return
         begun = time.perf_counter()
@@ -185,9 +195,9 @@ class Run:
             board(self.folder, len(self.losses) + 1) as scalar,
         ):
             saved = time.monotonic()
-            while len(self.tests) < self.config.epochs and not self.diverged:
+            while not self.ended:
                 for record in self.epoch(len(self.tests)):
-                    metrics.write(json.dumps(record) + "\n")
+                    metrics.write(json.dumps(checkpoint.without_nan(record)) + "\n")
                     for name, value in record.items():
                         scalar(name, value, len(self.losses))
                     bar.show(len(self.losses), f"loss {self.losses[-1]:.3f}")
@@ -202,12 +212,20 @@ class Run:
         """Whether the last loss was not finite."""
         return bool(self.losses) and not math.isfinite(self.losses[-1])
 
+    @property
+    def ended(self) -> bool:
+        """Whether all epochs are done, the test of the last one, or of a diverged one, too."""
+        tested = len(self.tests) * self.per_epoch >= len(self.losses)
+        return len(self.tests) == self.config.epochs or (self.diverged and tested)
+
     def epoch(self, epoch: int) -> Iterator[dict[str, Any]]:
         """The rest of an epoch: a record for every step, and one for the test at its end."""
         first = len(self.losses) - epoch * self.per_epoch
         batches = self.data.epoch(epoch, self.config.batch_size, self.config.seed, first)
         waiting = time.perf_counter()
         for images, targets in batches:
+            if self.diverged:
+                break
             step = len(self.losses)
             augmented = self.config.augmentation(
                 images, targets, self.data, mix(self.config.seed, epoch, step)
@@ -219,8 +237,6 @@ class Run:
             self.notes["data"] += begun - waiting
             self.notes["train"] += ended - waiting
             yield {"step": step, "loss": self.losses[-1], "rate": rate}
-            if self.diverged:
-                break
             waiting = time.perf_counter()
         begun = time.perf_counter()
         self.tests.append(self.test())
