@@ -19,6 +19,7 @@ from neuroinit.experiments.config import Config
 from neuroinit.experiments.models import build
 from neuroinit.experiments.starts import METHODS, RULES, parse, start_
 from neuroinit.experiments.train import Run, train
+from neuroinit.methods.nio import NIO
 
 PLAIN = Augmentation(crop=1, flip=False)
 
@@ -106,14 +107,43 @@ def test_a_killed_run_goes_on_bit_by_bit(tmp_path, folder, changes, monkeypatch)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def interrupting(real, number):
+    """A function like the real one that is interrupted at a call."""
+    calls = itertools.count()
+
+    def called(*arguments):
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    return called
+
+
+@pytest.mark.parametrize(("owner", "number", "steps"), [(NIO, 12, 4), (Run, 0, 0)])
+def test_steps_of_an_initialization_are_kept(owner, number, steps, tmp_path, monkeypatch):
+    """Every tenth of them in a checkpoint of its own, all in the first one of the training."""
+    config = small(epochs=1, method="nio:steps=14,sub_batches=2,tolerance=0.0")
+    train(config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "step", interrupting(owner.step, number))
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "cut")
+    monkeypatch.setattr(NIO, "step", interrupting(NIO.step, steps))  # no step more than these
+    train(config, tmp_path / "cut")
+    assert losses_of(tmp_path / "cut") == losses_of(tmp_path / "whole")
+    assert {f.name for f in (tmp_path / "cut").iterdir() if "events" not in f.name} == FILES
+
+
+FILES = {"config.json", "metrics.jsonl", "model.safetensors", "result.json", "scales.json"}
+
+
 def test_a_run_leaves_its_records(tmp_path):
     config = small(method="nio:steps=2,sub_batches=2")
     state = torch.get_rng_state()
     outcome = train(config, tmp_path)
     assert torch.equal(state, torch.get_rng_state())
     assert Config.from_json(json.loads((tmp_path / "config.json").read_text())) == config
-    files = {"config.json", "metrics.jsonl", "model.safetensors", "result.json", "scales.json"}
-    assert {f.name for f in tmp_path.iterdir() if not f.name.startswith("events")} == files
+    assert {f.name for f in tmp_path.iterdir() if "events" not in f.name} == FILES
     assert outcome.steps == len(losses_of(tmp_path)) == 8
     assert outcome.area == pytest.approx(sum(losses_of(tmp_path)) / 8)
     model = build("resnet-8")
@@ -148,13 +178,10 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
 def test_a_run_that_was_killed_after_it_diverged_is_tested(tmp_path, monkeypatch):
     config = small(model="resnet-8-nobn", lr=1e8, epochs=9)
     expected = train(config, tmp_path / "whole")
-
-    def killed(run):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Run, "test", killed)
-        train(config, tmp_path / "cut", minutes=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "test", interrupting(Run.test, 0))
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "cut", minutes=0.0)
     outcome = train(config, tmp_path / "cut")
     assert (outcome.diverged, outcome.steps) == (True, expected.steps)
     assert outcome.accuracy == expected.accuracy

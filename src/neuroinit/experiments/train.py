@@ -1,6 +1,7 @@
 """One training loop, as in the paper's Appendix B, that survives being killed.
 
 A run lives in a folder: ``config.json``, ``metrics.jsonl`` (one line a step and one an epoch),
+``initialization.json`` and then
 ``checkpoint.safetensors`` while it runs, ``model.safetensors`` and ``result.json`` when it is done.
 """
 
@@ -180,11 +181,19 @@ class Run:
             return
         begun = time.perf_counter()
         size = self.config.init_batch_size or self.config.batch_size
-        result = start_(self.model, self.config.method, self.data.samples(size, self.config.seed))
+        result = start_(
+            self.model,
+            self.config.method,
+            self.data.samples(size, self.config.seed),
+            checkpoint=self.folder / "initialization.json",
+        )
         self.notes["init"] = time.perf_counter() - begun
-        if result is not None:
-            result.save(self.folder / "scales.json")
         self.metrics_path.write_text("")
+        if result is not None:
+            steps = sum(record.seconds for record in result.history)  # those before a kill, too
+            self.notes["init"] = max(self.notes["init"], steps)
+            result.save(self.folder / "scales.json")
+            self.save(0)
 
     def go(self, progress: bool, minutes: float) -> Outcome:
         """Train to the end."""
