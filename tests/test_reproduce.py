@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from neuroinit import cli
 from neuroinit.experiments import costs, figures, grid
 from neuroinit.experiments import reproduce as reproduce_module
+from neuroinit.experiments.checkpoint import Busy
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, SCALES, chosen
@@ -111,6 +112,26 @@ def test_an_interrupted_grid_goes_on(tmp_path, monkeypatch):
     found = grid.run_all(cells, [0], Place(tmp_path))
     assert len(found) == 2
     assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_a_run_of_another_process_comes_last(tmp_path, monkeypatch):
+    cells, asked = list(GRIDS["figure2"](SCALES["smoke"], None)), []
+
+    def shared(config, *rest):
+        asked.append(config.method)
+        if asked == [cells[0].config.method]:
+            raise Busy
+        return outcome(len(asked) / 10)
+
+    monkeypatch.setattr(grid, "train", shared)
+    monkeypatch.setattr(grid, "WAIT", 0.0)
+    said = []
+    found = grid.run_all(cells, [0], Place(tmp_path, say=said.append))
+    assert asked == [cell.config.method for cell in [*cells, cells[0]]]
+    assert list(found) == [cell.place for cell in cells]
+    assert [runs[0].accuracy for runs in found.values()] == [0.5, 0.2, 0.3, 0.4]
+    assert said[3] == "waiting for other processes: 1 to come"
+    assert said[4].startswith("4/4")
 
 
 def test_an_interrupted_figure_goes_on(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from neuroinit.experiments import data
 from neuroinit.experiments.augment import Augmentation
+from neuroinit.experiments.checkpoint import Busy
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.models import build
 from neuroinit.experiments.starts import METHODS, RULES, parse, start_
@@ -151,6 +152,36 @@ def test_a_run_leaves_its_records(tmp_path):
     assert train(config, tmp_path) == outcome  # read, not run again
     with pytest.raises(ValueError, match="another configuration"):
         train(small(seed=1), tmp_path)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from neuroinit.experiments.checkpoint import claimed
+with claimed(Path(sys.argv[1])):
+    print("mine", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_one_process_a_run(tmp_path):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "mine\n"
+        with pytest.raises(Busy, match="Another process works in"):
+            train(small(epochs=1), tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        child.kill()
+    assert train(small(epochs=1), tmp_path).steps == 4
+    assert not (tmp_path / ".lock").exists()
+
+
+@pytest.mark.parametrize("text", ['{"hidden_size": 768}', "[]", "no JSON", '{"epochs": 0}'])
+def test_a_folder_of_something_else_is_refused(text, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config.json` is not of a run: choose another folder"):
+        train(small(), tmp_path)
+    assert (tmp_path / "config.json").read_text() == text
 
 
 def test_a_run_learns(tmp_path):

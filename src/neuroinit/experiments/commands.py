@@ -196,8 +196,8 @@ def reproduce(
 ) -> None:
     """Reproduce a table or a figure of the paper: run what is missing, then write it.
 
-    Can be interrupted at any time; the same command goes on. Several processes can share `--out`
-    if each has `--seeds` of its own.
+    Can be interrupted at any time; the same command goes on. Several processes can share `--out`:
+    each takes the next run that no other is at. A part of a table has a file name of its own.
     Example: `neuroinit reproduce table1 --scale small --download`
 
     Args:

@@ -27,6 +27,11 @@ class Cell:
     column: str
     config: Config
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Where it stands."""
+        return self.group, self.row, self.column
+
 
 @dataclass(frozen=True)
 class Scale:

@@ -93,6 +93,7 @@ def train(
 
     Raises:
         ValueError: The folder has a run of another configuration.
+        Busy: Another process is at this run.
 
     Example:
         >>> import tempfile
@@ -102,10 +103,8 @@ def train(
     """
     learned(config.method)
     maker(config.model)
-    done = folder / "result.json"
-    _check_folder(folder, config)
-    if done.exists():
-        return Outcome(**json.loads(done.read_text()))
+    if outcome := _read(folder, config):
+        return outcome
     data = load(
         config.data, root, download, config.train_images, config.test_images, config.image_size
     )
@@ -113,13 +112,16 @@ def train(
     with _quiet_machine():
         run = Run(config, data, folder)
         folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(folder / "config.json", config.to_json())
-        run.begin()
-        outcome = run.go(progress, minutes)
-    checkpoint.write_tensors(folder / "model.safetensors", run.model.state_dict(), {})
-    checkpoint.write_json(done, asdict(outcome))
-    run.checkpoint_path.unlink(missing_ok=True)
-    return outcome
+        with checkpoint.claimed(folder):
+            if outcome := _read(folder, config):  # another process was faster
+                return outcome
+            checkpoint.write_json(folder / "config.json", config.to_json())
+            run.begin()
+            outcome = run.go(progress, minutes)
+            checkpoint.write_tensors(folder / "model.safetensors", run.model.state_dict(), {})
+            checkpoint.write_json(folder / "result.json", asdict(outcome))
+            run.checkpoint_path.unlink(missing_ok=True)
+            return outcome
 
 
 def train_model(model: nn.Module, config: Config, data: Data) -> Outcome:
@@ -130,11 +132,19 @@ def train_model(model: nn.Module, config: Config, data: Data) -> Outcome:
         return run.go(progress=False, minutes=math.inf)
 
 
-def _check_folder(folder: Path, config: Config) -> None:
-    """Refuse a folder that has a run of another configuration."""
-    path = folder / "config.json"
-    if path.exists() and Config.from_json(json.loads(path.read_text())) != config:
-        raise ValueError(f"`{folder}` has a run of another configuration: choose another folder.")
+def _read(folder: Path, config: Config) -> Outcome | None:
+    """The outcome of a run that is done; a folder with anything else than this run is refused."""
+    path, done = folder / "config.json", folder / "result.json"
+    if path.exists():
+        try:
+            found = Config.from_json(json.loads(path.read_text()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"`{path}` is not of a run: choose another folder.") from error
+        if found != config:
+            raise ValueError(
+                f"`{folder}` has a run of another configuration: choose another folder."
+            )
+    return Outcome(**json.loads(done.read_text())) if path.exists() and done.exists() else None
 
 
 @contextmanager
