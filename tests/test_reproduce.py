@@ -257,7 +257,7 @@ def test_train_from_the_command_line(tmp_path, capsys):
 def test_init_writes_a_checkpoint_that_loads(tmp_path, capsys):
     out = tmp_path / "init.safetensors"
     arguments = ["--model", "resnet-8-nobn", "--method", "nio:steps=2", "--out", str(out)]
-    assert cli.main(["init", *arguments]) == 0, capsys.readouterr().err
+    assert cli.main(["init", "--data", "digits", *arguments]) == 0, capsys.readouterr().err
     model = build("resnet-8-nobn")
     model.load_state_dict(load_file(out))
     scales = json.loads(out.with_suffix(".json").read_text())["scales"]
@@ -285,7 +285,7 @@ def test_init_says_what_is_wrong_and_writes_nothing(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken.safetensors").mkdir()
-    assert cli.main(["init", "--model", "resnet-8", *arguments]) == 1
+    assert cli.main(["init", "--model", "resnet-8", "--data", "digits", *arguments]) == 1
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -299,10 +299,8 @@ def test_an_interrupted_init_leaves_no_checkpoint(place, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(f"neuroinit.experiments.commands.{place}", stopped)
     out = tmp_path / "init.safetensors"
-    assert (
-        cli.main(["init", "--model", "resnet-8", "--method", "nio:steps=1", "--out", str(out)])
-        == 130
-    )
+    arguments = ["--model", "resnet-8", "--data", "digits", "--method", "nio:steps=1"]
+    assert cli.main(["init", *arguments, "--out", str(out)]) == 130
     assert "interrupted" in capsys.readouterr().err
     assert [path for path in tmp_path.iterdir() if path.suffix in (".safetensors", ".tmp")] == []
 

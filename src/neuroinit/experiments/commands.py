@@ -59,8 +59,8 @@ def train(
 
 def init(
     model: str,
+    data: str,
     out: Path = Path("init.safetensors"),
-    data: str = "digits",
     method: str = "default+nio",
     batch_size: int = 64,
     seed: int = 0,
@@ -79,12 +79,12 @@ def init(
 
     Args:
         model: A name of the registry such as `resnet-110-nobn`, `torchvision:NAME`, `timm:NAME`.
-        out: Where to write the checkpoint, a name that ends with `.safetensors`.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
+        out: Where to write the checkpoint, a name that ends with `.safetensors`.
         method: `default+nio` (NIO on the model as built), `kaiming+nio:steps=20`, `kaiming`, ...
         batch_size: Images a step.
         seed: Of the weights and the data.
-        image_size: Edge of the images of a folder.
+        image_size: Edge that images get; by default as they are, in a folder that of the first.
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
         json: Print where the files are as JSON, for machines.
@@ -151,7 +151,7 @@ def compare(
         lr: Learning rate of that.
         clip: Largest norm of the gradient; 0 for no clipping.
         train_images: Use only this many training images.
-        image_size: Edge of the images of a folder.
+        image_size: Edge that images get; by default as they are, in a folder that of the first.
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
         json: Print the records as JSON, for machines.

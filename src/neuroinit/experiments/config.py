@@ -37,7 +37,7 @@ class Config:
         augmentation: What happens to training images; what is not set depends on the data.
         train_images: Use only this many training images.
         test_images: Use only this many test images.
-        image_size: Edge of the images of a folder.
+        image_size: Edge that images get; by default as they are, in a folder that of the first.
         init_batch_size: Images a step of the method; `batch_size` by default.
         amp: Mixed precision in bfloat16: where the device has it, always, or never.
     """
