@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -264,6 +265,50 @@ def test_init_writes_a_checkpoint_that_loads(tmp_path, capsys):
     assert set(scales) <= set(dict(model.named_parameters()))
     assert "resnet-8-nobn" in out.with_suffix(".html").read_text()
     assert "up to 2 steps of NIO, 64 images each" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("train", ["--lr", "-1"], "Parameter `lr` should be a finite number > 0."),
+        ("train", ["--crop", "-1"], "Parameter `crop` should be an int of at least 0."),
+        ("train", ["--model", "swin-cifar-nobn"], "no BatchNorm"),
+        ("compare", ["--base", "nio"], "Parameter `base` should be one of 'default', 'kaiming'"),
+        ("compare", ["--epochs", "-1"], "Parameter `epochs` should be an int of at least 0."),
+        ("compare", ["--batches", "1"], "Parameter `batches` should be an int of at least 2."),
+        ("compare", ["--seeds", "0"], "Parameter `seeds` should be an int of at least 1."),
+        ("compare", ["--train-images", "0"], "`train_images` should be an int of at least 1."),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(
+    command, arguments, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([command, *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_leaves_nothing_of_another_start(tmp_path, capsys):
+    out = tmp_path / "init.safetensors"
+    arguments = ["init", "--model", "resnet-8", "--data", "digits", "--out", str(out)]
+    assert cli.main([*arguments, "--method", "nio:steps=1"]) == 0, capsys.readouterr().err
+    assert {path.suffix for path in tmp_path.iterdir()} == {".safetensors", ".json", ".html"}
+    assert cli.main([*arguments, "--method", "kaiming"]) == 0, capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_documented_way_to_load(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[1] / "docs/experiments.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--model", "resnet-20-nobn", "--data", "digits", "--method", "nio:steps=1"]
+    assert cli.main(["init", *arguments]) == 0, capsys.readouterr().err
+    exec(block, found := {})
+    weights = load_file("init.safetensors")
+    assert all(torch.equal(weights[n], p) for n, p in found["model"].named_parameters())
 
 
 @pytest.mark.parametrize(

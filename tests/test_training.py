@@ -241,6 +241,11 @@ def test_the_schedule():
         ({"data": "cifar10"}, "--download"),
         ({"data": "folder:nowhere"}, "no folder `nowhere`"),
         ({"batch_size": 1000}, "more than the 128"),
+        ({"model": "resnet-21"}, "6n"),
+        ({"warmup_epochs": 5.0}, "`warmup_epochs = 5` is more than `epochs = 2`"),
+        ({"augmentation": Augmentation(crop=-1)}, "`crop` should be an int of at least 0"),
+        ({"augmentation": Augmentation(cutout=-3)}, "`cutout` should be an int of at least 0"),
+        ({"augmentation": Augmentation(mixup=-1.0)}, "`mixup` should be a finite number >= 0"),
     ],
 )
 def test_what_is_wrong_is_said_first(tmp_path, changes, message):

@@ -74,6 +74,13 @@ class Config:
         for name in ("weight_decay", "warmup_epochs", "clip"):
             check_number(name, getattr(self, name), 0.0, math.inf, closed=True)
         check_number("label_smoothing", self.label_smoothing, 0.0, 1.0, closed=True)
+        if self.warmup_epochs > self.epochs:
+            raise ValueError(
+                f"`warmup_epochs = {self.warmup_epochs:g}` is more than `epochs = {self.epochs}`."
+            )
+        for name in ("crop", "cutout"):
+            check_count(name, getattr(self.augmentation, name), 0)
+        check_number("mixup", self.augmentation.mixup, 0.0, closed=True)
         for name in ("train_images", "test_images", "image_size", "init_batch_size"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from neuroinit.experiments import checkpoint
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import Data, load, mix
-from neuroinit.experiments.models import build, maker
+from neuroinit.experiments.models import build, check_name
 from neuroinit.experiments.starts import learned, start_
 from neuroinit.progress import Progress
 
@@ -102,7 +102,7 @@ def train(
         2
     """
     learned(config.method)
-    maker(config.model)
+    check_name(config.model)
     if outcome := _read(folder, config):
         return outcome
     data = load(
