@@ -120,7 +120,7 @@ def test_a_run_of_another_process_comes_last(tmp_path, monkeypatch):
 
     def shared(config, *rest):
         asked.append(config.method)
-        if asked == [cells[0].config.method]:
+        if asked.count(cells[0].config.method) < 4 and config.method == asked[0]:
             raise Busy
         return outcome(len(asked) / 10)
 
@@ -128,9 +128,9 @@ def test_a_run_of_another_process_comes_last(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "WAIT", 0.0)
     said = []
     found = grid.run_all(cells, [0], Place(tmp_path, say=said.append))
-    assert asked == [cell.config.method for cell in [*cells, cells[0]]]
+    assert asked == [cell.config.method for cell in [*cells, *[cells[0]] * 3]]
     assert list(found) == [cell.place for cell in cells]
-    assert [runs[0].accuracy for runs in found.values()] == [0.5, 0.2, 0.3, 0.4]
+    assert [runs[0].accuracy for runs in found.values()] == [0.7, 0.2, 0.3, 0.4]
     assert said[3] == "waiting for other processes: 1 to come"
     assert said[4].startswith("4/4")
 

@@ -117,7 +117,7 @@ def init(
     notes = {"model": model, "classes": images.classes, "method": method, "seed": seed}
     files = {"checkpoint": str(out)}
     beside = {"scales": str(out.with_suffix(".json")), "report": str(out.with_suffix(".html"))}
-    for old in (out, *beside.values()):  # of an earlier start
+    for old in (str(out), *beside.values()):  # of an earlier start
         Path(old).unlink(missing_ok=True)
     if result is not None:
         files |= beside

@@ -51,7 +51,7 @@ def run_all(cells: Iterable[Cell], seeds: Sequence[int], place: Place) -> Found:
     """
     todo = [(seed, cell) for seed in seeds for cell in cells]
     outcomes: dict[int, Outcome] = {}
-    said = len(todo) + 1
+    said = 0
     while left := [number for number in range(len(todo)) if number not in outcomes]:
         for number in left:
             seed, cell = todo[number]
@@ -65,10 +65,12 @@ def run_all(cells: Iterable[Cell], seeds: Sequence[int], place: Place) -> Found:
                 f"{len(outcomes)}/{len(todo)}  {' '.join(filter(None, cell.place))}  "
                 f"seed {seed}: {100 * outcome.accuracy:.1f} %"
             )
-        if said > (missing := len(todo) - len(outcomes)) > 0:
-            place.say(f"waiting for other processes: {missing} to come")
+        missing = len(todo) - len(outcomes)
+        if missing == len(left):  # all with other processes
+            if missing != said:
+                place.say(f"waiting for other processes: {missing} to come")
             said = missing
-        time.sleep(WAIT if missing else 0)
+            time.sleep(WAIT)
     found: Found = {}
     for number, (_, cell) in enumerate(todo):
         found.setdefault(cell.place, []).append(outcomes[number])
