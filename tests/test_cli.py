@@ -1,6 +1,8 @@
 """The command, as a user types it."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -68,6 +70,13 @@ def test_errors_are_one_line(arguments, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_python_runs_the_package_as_the_command():
+    command = [sys.executable, "-m", "neuroinit", "report", "nothing.json"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.startswith("neuroinit: `nothing.json` is no file")
 
 
 def test_debug_shows_the_traceback():

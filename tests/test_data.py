@@ -54,9 +54,23 @@ def test_a_folder_in_memory_and_decoded_on_the_way(folder, monkeypatch):
     for (a, ta), (b, tb) in zip(data.tests(2), streamed.tests(2), strict=True):
         assert torch.equal(ta, tb)
         assert torch.allclose(a * data.std + data.mean, b * streamed.std + streamed.mean, atol=1e-5)
+    a, b = (next(d.samples(12, seed=0))[0] * d.std + d.mean for d in (data, streamed))
+    assert torch.allclose(a, b, atol=1e-5)  # no random part of an image where none is asked for
     first, again = (list(streamed.epoch(1, 4, seed=0)) for _ in range(2))
     assert all(torch.equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
     assert torch.equal(next(streamed.epoch(1, 4, seed=0, first=2))[0], first[2][0])
+
+
+def test_images_in_memory_get_the_size_that_is_asked_for():
+    small, large = load("digits", train_images=40), load("digits", train_images=40, image_size=32)
+    (images, targets), (_, same) = (next(d.epoch(0, 40, seed=0)) for d in (large, small))
+    assert images.shape == (40, 3, 32, 32)
+    assert images.dtype == torch.uint8
+    assert torch.equal(targets, same)
+    assert next(large.tests(360))[0].shape == (360, 3, 32, 32)
+    inputs, _ = next(large.samples(40, seed=0))
+    assert inputs.mean().abs() < 1e-4
+    assert abs(inputs.std() - 1) < 1e-2
 
 
 def test_a_folder_of_classes_holds_out_every_tenth(folder):
@@ -138,6 +152,12 @@ def test_augmentation_leaves_the_random_numbers_alone():
     first, again = (augmentation(*batch_of(data), data, seed=5)[0] for _ in range(2))
     assert torch.equal(first, again)
     assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", ["train_images", "test_images", "image_size"])
+def test_a_number_of_images_is_at_least_one(name):
+    with pytest.raises(ValueError, match=f"`{name}` should be an int of at least 1"):
+        load("digits", **{name: 0})
 
 
 def test_missing_parts_are_named(tmp_path):

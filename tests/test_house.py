@@ -44,6 +44,7 @@ ORDER = [
     {"plots", "integrations"},
     {"experiments"},
     {"cli"},
+    {"__main__"},
 ]
 MODULES = [m.name for m in pkgutil.walk_packages([str(SOURCE)], "neuroinit.")]
 

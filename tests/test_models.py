@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.models import build, names
+from neuroinit.experiments.models import build, check_name, names
 from neuroinit.experiments.models.norms import Bias
 from neuroinit.experiments.models.registry import AUXILIARY
 
@@ -92,8 +92,16 @@ def test_a_fixup_network_names_its_branches():
     ],
 )
 def test_wrong_names_say_what_to_do(name, message):
-    with pytest.raises(ValueError, match=message):
-        build(name)
+    for function in (build, check_name):
+        with pytest.raises(ValueError, match=message):
+            function(name)
+
+
+def test_a_name_is_checked_without_drawing():
+    state = torch.get_rng_state()
+    for name in names():
+        check_name(name)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 @pytest.mark.parametrize("name", AUXILIARY)

@@ -141,7 +141,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"neuroinit: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,1 +1,1 @@
-"""Experiments that a reader can repeat; needs ``pip install "neuroinit[demo]"``."""
+"""Experiments that a reader can repeat; needs ``pip install "neuroinit[experiments]"``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -17,18 +17,33 @@ class Augmentation:
     """What happens to a training batch, each image on its own (Appendix B).
 
     Args:
-        crop: Pad by this many black pixels on each side and cut out a random window.
-        flip: Mirror half of the images.
+        crop: Pad by this many black pixels on each side and cut out a random window; by default 4,
+            and 0 for `digits`.
+        flip: Mirror half of the images; by default all data but `digits`.
         cutout: Edge of a square of each image that is set to the mean.
         randaugment: torchvision's RandAugment.
         mixup: Parameter alpha of mixup's Beta distribution; 0 for none.
     """
 
-    crop: int = 4
-    flip: bool = True
+    crop: int | None = None
+    flip: bool | None = None
     cutout: int = 0
     randaugment: bool = False
     mixup: float = 0.0
+
+    def chosen(self, data: str) -> Augmentation:
+        """With the defaults for this data: a digit of 8x8 moved by 4, or mirrored, is no digit.
+
+        Example:
+            >>> Augmentation().chosen("cifar10").crop, Augmentation(crop=1).chosen("digits").crop
+            (4, 1)
+        """
+        usual = data != "digits"
+        return replace(
+            self,
+            crop=4 * usual if self.crop is None else self.crop,
+            flip=usual if self.flip is None else self.flip,
+        )
 
     def __call__(self, images: Tensor, targets: Tensor, data: Data, seed: int) -> Batch:
         """Augment and normalize a batch of bytes; mixup turns targets into probabilities."""
@@ -37,7 +52,7 @@ class Augmentation:
             if self.randaugment:
                 augment = vision.transforms().RandAugment()
                 images = torch.stack([augment(image) for image in images])
-            mixed = data.normalized(_window(images, self.crop, self.flip))
+            mixed = data.normalized(_window(images, self.crop or 0, bool(self.flip)))
             if self.cutout:
                 mixed = mixed * _holes(mixed, self.cutout)
             if self.mixup:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,47 @@ from neuroinit.errors import needs_extra
 from neuroinit.files import replacing, write_text
 
 
+class Busy(RuntimeError):
+    """Another process works in a folder."""
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep a folder to this process; when the process ends, however it ends, it is free again.
+
+    The file of the lock is removed when the work is done: whoever comes after that finds it done.
+
+    Raises:
+        Busy: Another process has it.
+    """
+    path = folder / ".lock"
+    with path.open("a") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by workers
+        except (BlockingIOError, PermissionError) as error:
+            raise Busy(
+                f"Another process works in `{folder}`. Wait for it, or choose another folder."
+            ) from error
+        yield
+        path.unlink(missing_ok=True)
+
+
 def write_json(path: Path, values: Any) -> None:
     """Write JSON, whole or not at all."""
     write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no nan and no infinity: ``None`` in their place.
+
+    Example:
+        >>> without_nan({"step": 3, "loss": float("nan")})
+        {'step': 3, 'loss': None}
+    """
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record.items()
+    }
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:

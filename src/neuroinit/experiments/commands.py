@@ -13,20 +13,28 @@ from typing import Literal
 import torch
 from torch import nn
 
+from neuroinit.checks import check_choice, check_count
 from neuroinit.compare import compare as compare_
 from neuroinit.errors import needs_extra
 from neuroinit.experiments import checkpoint, grid
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
-from neuroinit.experiments.models import build, maker
+from neuroinit.experiments.models import build, check_name
 from neuroinit.experiments.reproduce import reproduce as reproduce_
-from neuroinit.experiments.starts import alone, learned, rule_, start_
+from neuroinit.experiments.starts import RULES, alone, learned, rule_, start_
 from neuroinit.experiments.train import device, train_model
 from neuroinit.experiments.train import train as train_
 
 
+class Given(Config):
+    """What was typed: checked when the command runs, for an error like all others."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
 def train(
-    config: Config,
+    config: Given,
     out: Path = Path("run"),
     root: Path = Path("data"),
     download: bool = False,
@@ -44,7 +52,7 @@ def train(
         download: Fetch CIFAR if it is not there.
         json: Print the result as JSON, for machines.
     """
-    outcome = train_(config, out, root, download)
+    outcome = train_(Config.from_json(config.to_json()), out, root, download)
     if json:
         print(json_module.dumps({**asdict(outcome), "folder": str(out)}))
         return
@@ -59,8 +67,8 @@ def train(
 
 def init(
     model: str,
+    data: str,
     out: Path = Path("init.safetensors"),
-    data: str = "digits",
     method: str = "default+nio",
     batch_size: int = 64,
     seed: int = 0,
@@ -71,7 +79,8 @@ def init(
 ) -> None:
     """Optimize the initialization of a model and write it as a checkpoint.
 
-    The scales and the history stand beside it as JSON, and a report for a browser. Load it with
+    The scales and the history stand beside it as JSON, and a report for a browser. Load it into a
+    model with as many classes as the data has:
     `model.load_state_dict(safetensors.torch.load_file("init.safetensors"))`. A step of
     NIO takes as long as several of training: with large images on a CPU, a smaller `--batch-size`,
     or fewer steps as in `--method default+nio:steps=20`, saves minutes.
@@ -79,12 +88,12 @@ def init(
 
     Args:
         model: A name of the registry such as `resnet-110-nobn`, `torchvision:NAME`, `timm:NAME`.
-        out: Where to write the checkpoint, a name that ends with `.safetensors`.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
+        out: Where to write the checkpoint, a name that ends with `.safetensors`.
         method: `default+nio` (NIO on the model as built), `kaiming+nio:steps=20`, `kaiming`, ...
         batch_size: Images a step.
         seed: Of the weights and the data.
-        image_size: Edge of the images of a folder.
+        image_size: Edge that images get; by default as they are, in a folder that of the first.
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
         json: Print where the files are as JSON, for machines.
@@ -94,7 +103,7 @@ def init(
     if out.suffix != ".safetensors" or out.is_dir():
         raise ValueError(f"`--out {out}`: name a file that ends with `.safetensors`.")
     chosen = learned(method)
-    maker(model)
+    check_name(model)
     with needs_extra("experiments"):
         import bokeh  # noqa: F401  (the report's, found missing before the work and not after)
     images = load(data, root, download, image_size=image_size)
@@ -107,8 +116,11 @@ def init(
     result = start_(network, method, images.samples(batch_size, seed))
     notes = {"model": model, "classes": images.classes, "method": method, "seed": seed}
     files = {"checkpoint": str(out)}
+    beside = {"scales": str(out.with_suffix(".json")), "report": str(out.with_suffix(".html"))}
+    for old in (str(out), *beside.values()):  # of an earlier start
+        Path(old).unlink(missing_ok=True)
     if result is not None:
-        files |= {"scales": str(out.with_suffix(".json")), "report": str(out.with_suffix(".html"))}
+        files |= beside
         result.save(files["scales"])
         result.report(files["report"], f"{model} from {method}")
     checkpoint.write_tensors(out, network.state_dict(), notes)  # last: where it is, all is
@@ -145,20 +157,23 @@ def compare(
         base: The rule that all start from; `default` for the model as built.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
         batch_size: Images a step, of a method and of training.
-        batches: How many batches the methods see; the first is for measuring.
+        batches: How many batches are used; the first is for measuring, the methods get the others.
         seeds: Number of seeds.
-        epochs: Train each start for so many epochs with SGD and a cosine schedule.
+        epochs: Train each start for so many epochs with SGD and a cosine schedule, with
+            augmentation as `train` has for the data by default.
         lr: Learning rate of that.
         clip: Largest norm of the gradient; 0 for no clipping.
         train_images: Use only this many training images.
-        image_size: Edge of the images of a folder.
+        image_size: Edge that images get; by default as they are, in a folder that of the first.
         root: Where CIFAR is.
         download: Fetch CIFAR if it is not there.
         json: Print the records as JSON, for machines.
     """
     named = {method: alone(method) for method in methods}
-    alone(base)
-    maker(model)
+    check_choice("base", base, tuple(RULES))
+    for name, value, least in (("batches", batches, 2), ("seeds", seeds, 1), ("epochs", epochs, 0)):
+        check_count(name, value, least)
+    check_name(model)
     images = load(data, root, download, train_images, None, image_size)
     images.steps(batch_size)
     config = Config(data=data, epochs=max(1, epochs), batch_size=batch_size, lr=lr, clip=clip)
@@ -177,7 +192,7 @@ def compare(
         show=not json,
     )
     if json:
-        print(json_module.dumps([dict(record) for record in found], indent=1))
+        print(json_module.dumps([checkpoint.without_nan(dict(r)) for r in found], indent=1))
 
 
 def reproduce(
@@ -196,8 +211,8 @@ def reproduce(
 ) -> None:
     """Reproduce a table or a figure of the paper: run what is missing, then write it.
 
-    Can be interrupted at any time; the same command goes on. Several processes can share `--out`
-    if each has `--seeds` of its own.
+    Can be interrupted at any time; the same command goes on. Several processes can share `--out`:
+    each takes the next run that no other is at. A part of a table has a file name of its own.
     Example: `neuroinit reproduce table1 --scale small --download`
 
     Args:

@@ -34,10 +34,10 @@ class Config:
         warmup_epochs: Linear warmup at the start.
         clip: Largest norm of the gradient; 0 for no clipping.
         label_smoothing: Of the cross entropy.
-        augmentation: What happens to training images.
+        augmentation: What happens to training images; what is not set depends on the data.
         train_images: Use only this many training images.
         test_images: Use only this many test images.
-        image_size: Edge of the images of a folder.
+        image_size: Edge that images get; by default as they are, in a folder that of the first.
         init_batch_size: Images a step of the method; `batch_size` by default.
         amp: Mixed precision in bfloat16: where the device has it, always, or never.
     """
@@ -64,6 +64,7 @@ class Config:
     amp: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "augmentation", self.augmentation.chosen(self.data))
         check_count("epochs", self.epochs, 1)
         check_count("batch_size", self.batch_size, 1)
         check_choice("optimizer", self.optimizer, ("sgd", "adamw"))
@@ -73,6 +74,13 @@ class Config:
         for name in ("weight_decay", "warmup_epochs", "clip"):
             check_number(name, getattr(self, name), 0.0, math.inf, closed=True)
         check_number("label_smoothing", self.label_smoothing, 0.0, 1.0, closed=True)
+        if self.warmup_epochs > self.epochs:
+            raise ValueError(
+                f"`warmup_epochs = {self.warmup_epochs:g}` is more than `epochs = {self.epochs}`."
+            )
+        for name in ("crop", "cutout"):
+            check_count(name, getattr(self.augmentation, name), 0)
+        check_number("mixup", self.augmentation.mixup, 0.0, closed=True)
         for name in ("train_images", "test_images", "image_size", "init_batch_size"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -59,7 +58,7 @@ def cost(config: Config, place: Place, repeats: int = 2) -> Cost:
     path = folder / f"{config.key}-{repeats}.json"
     if not path.exists():
         place.say(f"measuring {config.model} from {config.method}")
-        arguments = (config, place.root, repeats, torch.get_num_threads())
+        arguments = (config, place.root, place.download, repeats, torch.get_num_threads())
         try:  # in a process of its own: its peak memory is nobody else's
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
                 found = pool.submit(_measure, *arguments).result()
@@ -72,13 +71,13 @@ def cost(config: Config, place: Place, repeats: int = 2) -> Cost:
     return Cost(**json.loads(path.read_text()))
 
 
-def _measure(config: Config, root: Any, repeats: int, threads: int) -> Cost:
+def _measure(config: Config, root: Path, download: bool, repeats: int, threads: int) -> Cost:
     torch.set_num_threads(threads)
     method = learned(config.method)
     if not isinstance(method, Method):
         raise ValueError(f"`{config.method}` takes no steps whose cost could be measured.")
     size = config.init_batch_size or config.batch_size
-    data = load(config.data, root, False, max(256, 4 * size), 8, config.image_size)
+    data = load(config.data, root, download, max(256, 4 * size), 8, config.image_size)
     torch.manual_seed(config.seed)
     model = build(config.model, data.classes).to(device())
     rule_(model, config.method)

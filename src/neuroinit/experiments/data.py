@@ -35,23 +35,24 @@ WORKERS = min(8, os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class Images:
-    """Images of one size, as bytes ``(N, 3, H, W)``, and their classes."""
+    """Images of one size, as bytes ``(N, 3, H, W)``, their classes, and the size they get."""
 
     images: Tensor
     targets: Tensor
+    size: int | None = None  # of the batches, each when it is asked for; ``None`` for as they are
 
     def __len__(self) -> int:
         return len(self.targets)
 
-    def batches(self, indices: list[Tensor], seed: int) -> Iterator[Batch]:
+    def batches(self, indices: list[Tensor], seed: int | None = None) -> Iterator[Batch]:
         """The batches of these indices."""
         for index in indices:
-            yield self.images[index], self.targets[index]
+            yield _resized(self.images[index], self.size), self.targets[index]
 
-    def subset(self, count: int | None) -> Images:
+    def subset(self, count: int | None, size: int | None = None) -> Images:
         """``count`` of the images, always the same."""
         chosen = pick(len(self), count)
-        return Images(self.images[chosen], self.targets[chosen])
+        return Images(self.images[chosen], self.targets[chosen], size)
 
 
 @dataclass(frozen=True)
@@ -60,25 +61,28 @@ class Files:
 
     samples: list[tuple[str, int]]
     size: int
-    crop: bool  # a random part of the image, as for training on ImageNet, or its centre
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int]:
+    def __getitem__(self, key: tuple[int, int | None]) -> tuple[Tensor, int]:
         index, seed = key
         path, target = self.samples[index]
+        if seed is None:
+            return decode(path, self.size, crop=False), target
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + index)
-            return decode(path, self.size, self.crop), target
+            return decode(path, self.size, crop=True), target
 
-    def batches(self, indices: list[Tensor], seed: int) -> Iterator[Batch]:
-        """The batches of these indices."""
+    def batches(self, indices: list[Tensor], seed: int | None = None) -> Iterator[Batch]:
+        """The batches of these indices: with a seed, a random part of every image, as for training
+        on ImageNet, and without one its centre."""
         keys = [[(int(i), seed) for i in index] for index in indices]
         loader: Any = torch.utils.data.DataLoader(
             self,  # type: ignore[arg-type]
             batch_sampler=keys,
             num_workers=WORKERS,
+            generator=torch.Generator(),  # or it draws from the model's numbers
         )
         yield from loader
 
@@ -108,21 +112,24 @@ class Data:
 
     def epoch(self, epoch: int, batch_size: int, seed: int, first: int = 0) -> Iterator[Batch]:
         """Full batches of bytes of one shuffled pass, from the ``first`` on."""
-        mixed = mix(seed, epoch)
-        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(mixed))
-        indices = list(torch.split(order, batch_size))[first : self.steps(batch_size)]
-        return self.train.batches(indices, mixed)
+        indices = self._shuffled(epoch, batch_size, seed)[first:]
+        return self.train.batches(indices, mix(seed, epoch))
+
+    def _shuffled(self, epoch: int, batch_size: int, seed: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(mix(seed, epoch))
+        order = torch.randperm(len(self.train), generator=generator)
+        return list(torch.split(order, batch_size))[: self.steps(batch_size)]
 
     def samples(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """Normalized training batches without augmentation and without end."""
         for epoch in itertools.count():
-            for images, targets in self.epoch(epoch, batch_size, seed):
+            for images, targets in self.train.batches(self._shuffled(epoch, batch_size, seed)):
                 yield self.normalized(images), targets
 
     def tests(self, batch_size: int) -> Iterator[Batch]:
         """All test images, normalized."""
         indices = list(torch.split(torch.arange(len(self.test)), batch_size))
-        for images, targets in self.test.batches(indices, 0):
+        for images, targets in self.test.batches(indices):
             yield self.normalized(images), targets
 
 
@@ -160,7 +167,7 @@ def load(
         download: Fetch CIFAR if it is not there.
         train_images: Use this many training images, always the same ones; all by default.
         test_images: The same for testing.
-        image_size: Edge of the images of a folder; that of its first image by default.
+        image_size: Edge that images get; by default as they are, in a folder that of the first.
 
     Raises:
         ValueError: There is no such data.
@@ -171,12 +178,14 @@ def load(
         >>> data.train.images.shape, data.classes
         (torch.Size([1437, 3, 8, 8]), 10)
     """
-    if image_size is not None:
-        check_count("image_size", image_size, 1)
+    counts = {"train_images": train_images, "test_images": test_images, "image_size": image_size}
+    for what, count in counts.items():
+        if count is not None:
+            check_count(what, count, 1)
     if name == "digits":
-        return _in_memory(*_digits(), 10, train_images, test_images)
+        return _in_memory(*_digits(), 10, *counts.values())
     if name in ("cifar10", "cifar100"):
-        return _in_memory(*_cifar(name, root, download), int(name[5:]), train_images, test_images)
+        return _in_memory(*_cifar(name, root, download), int(name[5:]), *counts.values())
     if name.startswith("folder:"):
         folder = Path(name.removeprefix("folder:")).expanduser()
         return _folder(folder, train_images, test_images, image_size)
@@ -184,13 +193,26 @@ def load(
 
 
 def _in_memory(
-    train: Images, test: Images, classes: int, train_images: int | None, test_images: int | None
+    train: Images,
+    test: Images,
+    classes: int,
+    train_images: int | None = None,
+    test_images: int | None = None,
+    image_size: int | None = None,
 ) -> Data:
-    train, test = train.subset(train_images), test.subset(test_images)
-    some = pick(len(train), max(1, MOMENTS // train.images[0].numel()))
-    pixels = train.images[some].float().div_(255)
+    train, test = train.subset(train_images, image_size), test.subset(test_images, image_size)
+    values = 3 * image_size**2 if image_size else train.images[0].numel()
+    some, _ = next(train.batches([pick(len(train), max(1, MOMENTS // values))]))
+    pixels = some.float().div_(255)
     mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3))
     return Data(train, test, classes, mean.view(3, 1, 1), std.view(3, 1, 1))
+
+
+def _resized(images: Tensor, size: int | None) -> Tensor:
+    if size in (None, images.shape[-1]):
+        return images
+    resize = vision.transforms().functional.resize
+    return resize(images, [size, size], antialias=True)  # type: ignore[no-any-return]
 
 
 def _digits() -> tuple[Images, Images]:
@@ -235,9 +257,9 @@ def _folder(
     size = image_size or _edge(train[0][0])
     if 3 * size**2 * (len(train) + len(test)) > MEMORY:
         mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
-        files = Files(train, size, crop=True), Files(test, size, crop=False)
+        files = Files(train, size), Files(test, size)
         return Data(*files, classes, mean.view(3, 1, 1), std.view(3, 1, 1))
-    return _in_memory(_decoded(train, size), _decoded(test, size), classes, None, None)
+    return _in_memory(_decoded(train, size), _decoded(test, size), classes)
 
 
 def _samples(folder: Path) -> tuple[list[Any], list[Any], int]:

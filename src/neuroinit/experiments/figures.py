@@ -13,6 +13,7 @@ import torch
 
 from neuroinit import plots
 from neuroinit.diagnose import GradientStats, gradient_stats
+from neuroinit.experiments.checkpoint import claimed
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import Data, load
 from neuroinit.experiments.grid import Found, Place, spread
@@ -67,23 +68,34 @@ def figure3(config: Config, batches: int, samples: int, place: Place) -> dict[st
         samples: Images of a batch.
         place: Where the records are kept.
     """
-    key = replace(config, epochs=samples, train_images=None, test_images=None).key
-    folder = place.out / "figure3" / f"{config.model}-{key}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = place.out / "figure3" / f"{config.model}-{_key(config, samples)}"
     data = load(config.data, place.root, place.download, None, 8, config.image_size)
     measured = list(islice(data.samples(samples, BATCHES_SEED), batches))
-    place.say(f"figure 3: {config.model}, before")
-    model = _started(config, data)
-    before = _stats(model, measured, folder / "before.jsonl")
-    scales = folder / "scales.json"
-    if not scales.exists():
-        place.say(f"figure 3: {config.model}, {config.method}")
-        size = config.init_batch_size or config.batch_size
-        method = learned(config.method)
-        optimize(model, data.samples(size, config.seed), method=method).save(scales)
-    load_result(scales).apply_(model)
-    place.say(f"figure 3: {config.model}, after")
-    return {"before": before, "after": _stats(model, measured, folder / "after.jsonl")}
+    folder.mkdir(parents=True, exist_ok=True)
+    with claimed(folder):
+        place.say(f"figure 3: {config.model}, before")
+        model = _started(config, data)
+        before = _stats(model, measured, folder / "before.jsonl")
+        if not (folder / "scales.json").exists():
+            place.say(f"figure 3: {config.model}, {config.method}")
+            size = config.init_batch_size or config.batch_size
+            optimize(
+                model,
+                data.samples(size, config.seed),
+                method=learned(config.method),
+                checkpoint=folder / "initialization.json",
+            ).save(folder / "scales.json")
+        load_result(folder / "scales.json").apply_(model)
+        place.say(f"figure 3: {config.model}, after")
+        return {"before": before, "after": _stats(model, measured, folder / "after.jsonl")}
+
+
+def _key(config: Config, samples: int) -> str:
+    """A short name of what decides the records: all images are used, and nothing is trained.
+
+    The number of images of a batch stands where a run has its length, for one way to make keys.
+    """
+    return replace(config, epochs=samples, train_images=None, test_images=None).key
 
 
 def _started(config: Config, data: Data) -> torch.nn.Module:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import re
 import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from neuroinit.experiments.checkpoint import Busy
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.paper import Cell
 from neuroinit.experiments.train import Outcome, train
 
+WAIT = 10.0  # seconds between two looks at runs of other processes
 Say = Callable[[str], None]
 Found = dict[tuple[str, str, str], list[Outcome]]
 
@@ -42,17 +45,35 @@ def folder_of(config: Config, place: Place) -> Path:
 
 
 def run_all(cells: Iterable[Cell], seeds: Sequence[int], place: Place) -> Found:
-    """Run every cell with every seed, seed by seed, so that an early stop leaves whole tables."""
-    found: Found = {}
+    """Run every cell with every seed, seed by seed, so that an early stop leaves whole tables.
+
+    Runs that another process is at come last: by then it has done them, or has been killed.
+    """
     todo = [(seed, cell) for seed in seeds for cell in cells]
-    for number, (seed, cell) in enumerate(todo, 1):
-        config = replace(cell.config, seed=seed)
-        outcome = train(config, folder_of(config, place), place.root, place.download)
-        found.setdefault((cell.group, cell.row, cell.column), []).append(outcome)
-        place.say(
-            f"{number}/{len(todo)}  {' '.join(filter(None, (cell.group, cell.row, cell.column)))}  "
-            f"seed {seed}: {100 * outcome.accuracy:.1f} %"
-        )
+    outcomes: dict[int, Outcome] = {}
+    said = 0
+    while left := [number for number in range(len(todo)) if number not in outcomes]:
+        for number in left:
+            seed, cell = todo[number]
+            config = replace(cell.config, seed=seed)
+            try:
+                outcome = train(config, folder_of(config, place), place.root, place.download)
+            except Busy:
+                continue
+            outcomes[number] = outcome
+            place.say(
+                f"{len(outcomes)}/{len(todo)}  {' '.join(filter(None, cell.place))}  "
+                f"seed {seed}: {100 * outcome.accuracy:.1f} %"
+            )
+        missing = len(todo) - len(outcomes)
+        if missing == len(left):  # all with other processes
+            if missing != said:
+                place.say(f"waiting for other processes: {missing} to come")
+            said = missing
+            time.sleep(WAIT)
+    found: Found = {}
+    for number, (_, cell) in enumerate(todo):
+        found.setdefault(cell.place, []).append(outcomes[number])
     return found
 
 

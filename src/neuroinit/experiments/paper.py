@@ -27,6 +27,11 @@ class Cell:
     column: str
     config: Config
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Where it stands."""
+        return self.group, self.row, self.column
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -68,7 +73,7 @@ _SMOKE = Config(
     batch_size=32,
     train_images=128,
     test_images=64,
-    augmentation=Augmentation(crop=1, cutout=2),
+    augmentation=Augmentation(crop=1, flip=True, cutout=2),
 )
 _SWIN: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.05, "clip": 5.0}
 _MIXED = Augmentation(crop=0, flip=True, randaugment=True, mixup=0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,12 +39,15 @@ def reproduce(
     scale: str,
     place: Place,
     data: str | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Sequence[int] = (),
     training: bool = True,
     only: Sequence[str] = (),
     init_batch_size: int | None = None,
 ) -> list[Path]:
     """Run what is missing, and write the table or the figure.
+
+    A part of a table (other seeds than the scale's, some rows or columns) and a table of costs have
+    file names of their own, and leave the whole table as it is.
 
     Args:
         name: ``table1`` to ``table5``, ``figure2`` or ``figure3``.
@@ -58,6 +62,35 @@ def reproduce(
     Returns:
         The files.
     """
+    _check(name, scale, seeds, training, only)
+    if init_batch_size is not None:
+        check_count("init_batch_size", init_batch_size, 1)
+    size = resized(SCALES[scale], init_batch_size)
+    if name == "figure3":
+        return [_figure3(size, data, place, place.out / f"{name}-{scale}.png")]
+    lists_costs = name == "table5" and not training
+    whole = list((swin_starts if lists_costs else GRIDS[name])(size, data))
+    cells, every = chosen(whole, only), range(size.seeds)
+    if not training:
+        _check_costs(name, cells)
+    parts = [name, scale, *([] if training else ["costs"])]
+    parts += [] if cells == whole else ["only", *only]
+    parts += [] if set(seeds or every) == set(every) else ["seeds", *map(str, seeds)]
+    stem = str(place.out / re.sub(r"[^\w=.]+", "-", " ".join(parts)).strip("-"))
+    place.out.mkdir(parents=True, exist_ok=True)
+    found = run_all(cells, seeds or every, place) if training else {}
+    if name == "figure2":
+        figures.figure2(cells, found, Path(f"{stem}.png"))
+        return [Path(f"{stem}.png")]
+    table = _table(name, f"{TITLES[name]}, scale {scale}", cells, found, place)
+    write_text(f"{stem}.md", table.markdown())
+    write_text(f"{stem}.tex", table.latex())
+    return [Path(f"{stem}.md"), Path(f"{stem}.tex")]
+
+
+def _check(
+    name: str, scale: str, seeds: Sequence[int], training: bool, only: Sequence[str]
+) -> None:
     for what, value, choices in (("name", name, NAMES), ("scale", scale, tuple(SCALES))):
         if value not in choices:
             raise ValueError(f"There is no {what} `{value}`. Choose one of {', '.join(choices)}.")
@@ -65,23 +98,20 @@ def reproduce(
         raise ValueError(f"Nothing of {name} can be had without training.")
     if only and name == "figure3":
         raise ValueError("figure3 has no rows to choose from with `--only`.")
-    if init_batch_size is not None:
-        check_count("init_batch_size", init_batch_size, 1)
-    size = resized(SCALES[scale], init_batch_size)
-    stem = place.out / f"{name}-{scale}"
-    if name == "figure3":
-        return [_figure3(size, data, place, stem.with_suffix(".png"))]
-    lists_costs = name == "table5" and not training
-    cells = chosen(list((swin_starts if lists_costs else GRIDS[name])(size, data)), only)
-    place.out.mkdir(parents=True, exist_ok=True)
-    found = run_all(cells, seeds or range(size.seeds), place) if training else {}
-    if name == "figure2":
-        figures.figure2(cells, found, stem.with_suffix(".png"))
-        return [stem.with_suffix(".png")]
-    table = _table(name, f"{TITLES[name]}, scale {scale}", cells, found, place)
-    write_text(stem.with_suffix(".md"), table.markdown())
-    write_text(stem.with_suffix(".tex"), table.latex())
-    return [stem.with_suffix(".md"), stem.with_suffix(".tex")]
+    given = f"`--seeds {' '.join(map(str, seeds))}`"
+    if seeds and (name == "figure3" or not training):
+        raise ValueError(f"{given}: there is no training here that could have other seeds.")
+    if len(set(seeds)) < len(seeds) or min(seeds, default=0) < 0:
+        raise ValueError(f"{given}: name different seeds of at least 0, as in `--seeds 0 1`.")
+
+
+def _check_costs(name: str, cells: Sequence[Cell]) -> None:
+    """Refuse a table of costs that would have no row."""
+    if all(learned(cell.config.method) is None for cell in cells):
+        raise ValueError(
+            f"{name} without training is a table of costs, and none of "
+            f"{', '.join(dict.fromkeys(cell.row for cell in cells))} takes steps."
+        )
 
 
 def _table(name: str, title: str, cells: list[Cell], found: Found, place: Place) -> tables.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
@@ -127,8 +128,12 @@ def start_(
     start: str,
     batches: Iterable[Any],
     loss_fn: LossFunction = F.cross_entropy,
+    checkpoint: Path | None = None,
 ) -> Result | None:
     """Initialize a model in place by the name of a start.
+
+    With ``checkpoint``, a file, one that was killed goes on from there: see
+    :func:`~neuroinit.optimize`.
 
     Returns:
         The result, if scales were learned.
@@ -140,6 +145,6 @@ def start_(
     rule_(model, start)
     if method is None:
         return None
-    result = optimize(model, batches, loss_fn, method)
+    result = optimize(model, batches, loss_fn, method, checkpoint=checkpoint)
     result.apply_(model)
     return result

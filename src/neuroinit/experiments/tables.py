@@ -185,7 +185,7 @@ def splits(
 
 FAIL = (
     '"fail n of m": n of m seeds had a loss that was not finite, or ended with a test accuracy '
-    "below twice that of chance."
+    "below twice that of chance (with two classes: below 75 %)."
 )
 
 

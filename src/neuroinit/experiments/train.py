@@ -1,6 +1,7 @@
 """One training loop, as in the paper's Appendix B, that survives being killed.
 
 A run lives in a folder: ``config.json``, ``metrics.jsonl`` (one line a step and one an epoch),
+``initialization.json`` and then
 ``checkpoint.safetensors`` while it runs, ``model.safetensors`` and ``result.json`` when it is done.
 """
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from neuroinit.experiments import checkpoint
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import Data, load, mix
-from neuroinit.experiments.models import build, maker
+from neuroinit.experiments.models import build, check_name
 from neuroinit.experiments.starts import learned, start_
 from neuroinit.progress import Progress
 
@@ -59,8 +60,17 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Table 5's "fail": a loss that is not finite, or accuracy below twice chance."""
-        return self.diverged or self.accuracy < 2 / self.classes
+        """Table 5's "fail": a loss that is not finite, or too few test images right.
+
+        Too few are less than twice chance or, which is less with two classes, than half way from
+        chance to all.
+
+        Example:
+            >>> Outcome(0.7, 0.5, 0.5, False, 10, 0.0, 1.0, 0.0, classes=2).failed
+            True
+        """
+        chance = 1 / self.classes
+        return self.diverged or self.accuracy < min(2 * chance, (1 + chance) / 2)
 
 
 def train(
@@ -83,6 +93,7 @@ def train(
 
     Raises:
         ValueError: The folder has a run of another configuration.
+        Busy: Another process is at this run.
 
     Example:
         >>> import tempfile
@@ -91,11 +102,9 @@ def train(
         2
     """
     learned(config.method)
-    maker(config.model)
-    done = folder / "result.json"
-    _check_folder(folder, config)
-    if done.exists():
-        return Outcome(**json.loads(done.read_text()))
+    check_name(config.model)
+    if outcome := _read(folder, config):
+        return outcome
     data = load(
         config.data, root, download, config.train_images, config.test_images, config.image_size
     )
@@ -103,13 +112,16 @@ def train(
     with _quiet_machine():
         run = Run(config, data, folder)
         folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(folder / "config.json", config.to_json())
-        run.begin()
-        outcome = run.go(progress, minutes)
-    checkpoint.write_tensors(folder / "model.safetensors", run.model.state_dict(), {})
-    checkpoint.write_json(done, asdict(outcome))
-    run.checkpoint_path.unlink(missing_ok=True)
-    return outcome
+        with checkpoint.claimed(folder):
+            if outcome := _read(folder, config):  # another process was faster
+                return outcome
+            checkpoint.write_json(folder / "config.json", config.to_json())
+            run.begin()
+            outcome = run.go(progress, minutes)
+            checkpoint.write_tensors(folder / "model.safetensors", run.model.state_dict(), {})
+            checkpoint.write_json(folder / "result.json", asdict(outcome))
+            run.checkpoint_path.unlink(missing_ok=True)
+            return outcome
 
 
 def train_model(model: nn.Module, config: Config, data: Data) -> Outcome:
@@ -120,11 +132,19 @@ def train_model(model: nn.Module, config: Config, data: Data) -> Outcome:
         return run.go(progress=False, minutes=math.inf)
 
 
-def _check_folder(folder: Path, config: Config) -> None:
-    """Refuse a folder that has a run of another configuration."""
-    path = folder / "config.json"
-    if path.exists() and Config.from_json(json.loads(path.read_text())) != config:
-        raise ValueError(f"`{folder}` has a run of another configuration: choose another folder.")
+def _read(folder: Path, config: Config) -> Outcome | None:
+    """The outcome of a run that is done; a folder with anything else than this run is refused."""
+    path, done = folder / "config.json", folder / "result.json"
+    if path.exists():
+        try:
+            found = Config.from_json(json.loads(path.read_text()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"`{path}` is not of a run: choose another folder.") from error
+        if found != config:
+            raise ValueError(
+                f"`{folder}` has a run of another configuration: choose another folder."
+            )
+    return Outcome(**json.loads(done.read_text())) if path.exists() and done.exists() else None
 
 
 @contextmanager
@@ -165,16 +185,25 @@ class Run:
             with self.metrics_path.open("r+") as file:
                 file.truncate(int(self.notes["bytes"]))
                 records = [json.loads(line) for line in file]
-            self.losses = [record["loss"] for record in records if "loss" in record]
+            losses = [record["loss"] for record in records if "loss" in record]
+            self.losses = [math.nan if loss is None else loss for loss in losses]
             self.tests = [record["accuracy"] for record in records if "accuracy" in record]
             return
         begun = time.perf_counter()
         size = self.config.init_batch_size or self.config.batch_size
-        result = start_(self.model, self.config.method, self.data.samples(size, self.config.seed))
+        result = start_(
+            self.model,
+            self.config.method,
+            self.data.samples(size, self.config.seed),
+            checkpoint=self.folder / "initialization.json",
+        )
         self.notes["init"] = time.perf_counter() - begun
-        if result is not None:
-            result.save(self.folder / "scales.json")
         self.metrics_path.write_text("")
+        if result is not None:
+            steps = sum(record.seconds for record in result.history)  # those before a kill, too
+            self.notes["init"] = max(self.notes["init"], steps)
+            result.save(self.folder / "scales.json")
+            self.save(0)
 
     def go(self, progress: bool, minutes: float) -> Outcome:
         """Train to the end."""
@@ -185,9 +214,9 @@ class Run:
             board(self.folder, len(self.losses) + 1) as scalar,
         ):
             saved = time.monotonic()
-            while len(self.tests) < self.config.epochs and not self.diverged:
+            while not self.ended:
                 for record in self.epoch(len(self.tests)):
-                    metrics.write(json.dumps(record) + "\n")
+                    metrics.write(json.dumps(checkpoint.without_nan(record)) + "\n")
                     for name, value in record.items():
                         scalar(name, value, len(self.losses))
                     bar.show(len(self.losses), f"loss {self.losses[-1]:.3f}")
@@ -202,12 +231,20 @@ class Run:
         """Whether the last loss was not finite."""
         return bool(self.losses) and not math.isfinite(self.losses[-1])
 
+    @property
+    def ended(self) -> bool:
+        """Whether all epochs are done, the test of the last one, or of a diverged one, too."""
+        tested = len(self.tests) * self.per_epoch >= len(self.losses)
+        return len(self.tests) == self.config.epochs or (self.diverged and tested)
+
     def epoch(self, epoch: int) -> Iterator[dict[str, Any]]:
         """The rest of an epoch: a record for every step, and one for the test at its end."""
         first = len(self.losses) - epoch * self.per_epoch
         batches = self.data.epoch(epoch, self.config.batch_size, self.config.seed, first)
         waiting = time.perf_counter()
         for images, targets in batches:
+            if self.diverged:
+                break
             step = len(self.losses)
             augmented = self.config.augmentation(
                 images, targets, self.data, mix(self.config.seed, epoch, step)
@@ -219,8 +256,6 @@ class Run:
             self.notes["data"] += begun - waiting
             self.notes["train"] += ended - waiting
             yield {"step": step, "loss": self.losses[-1], "rate": rate}
-            if self.diverged:
-                break
             waiting = time.perf_counter()
         begun = time.perf_counter()
         self.tests.append(self.test())

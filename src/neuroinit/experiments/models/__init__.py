@@ -1,5 +1,5 @@
-"""The paper's architectures, by name: :func:`build`, :func:`maker` and :func:`names`."""
+"""The paper's architectures, by name: :func:`build`, :func:`check_name` and :func:`names`."""
 
-from neuroinit.experiments.models.registry import build, maker, names
+from neuroinit.experiments.models.registry import build, check_name, names
 
-__all__ = ["build", "maker", "names"]
+__all__ = ["build", "check_name", "names"]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import nn
 
 from neuroinit.experiments import vision
@@ -102,15 +103,24 @@ def build(name: str, classes: int = 10) -> nn.Module:
     """
     if classes < 1:
         raise ValueError(f"`classes` should be at least 1. Found `classes={classes}`.")
-    model = maker(name)(classes)
+    model = _maker(name)(classes)
     return without_batchnorm(model) if name.endswith(NO_BATCHNORM) else model
 
 
-def maker(name: str) -> Maker:
-    """What makes a model of this name, with its BatchNorm; raises as :func:`build` does.
+def check_name(name: str) -> None:
+    """Raise as :func:`build` does, in no time, so that a wrong name is told before data is read.
 
-    Called alone, it tells a wrong name before data is read.
+    Of models of torchvision and timm, whether there is a BatchNorm to replace is seen when they are
+    built.
     """
+    _maker(name)
+    if ":" not in name:
+        with torch.device("meta"):
+            build(name)
+
+
+def _maker(name: str) -> Maker:
+    """What makes a model of this name, with its BatchNorm."""
     for pattern, family in FAMILIES.items():
         match = re.fullmatch(pattern, name.removesuffix(NO_BATCHNORM))
         if match:
