@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import importlib.util
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -26,10 +26,16 @@ def claimed(folder: Path) -> Iterator[None]:
     """Keep a folder to this process; when the process ends, however it ends, it is free again.
 
     The file of the lock is removed when the work is done: whoever comes after that finds it done.
+    Windows has no such locks: nothing keeps two processes apart there.
 
     Raises:
         Busy: Another process has it.
     """
+    if importlib.util.find_spec("fcntl") is None:
+        yield
+        return
+    import fcntl
+
     path = folder / ".lock"
     with path.open("a") as file:
         try:
