@@ -8,6 +8,7 @@ from benchmarks.contenders import METHODS
 from benchmarks.standings import by_cell, score, tables
 from benchmarks.suites import SUITES
 from benchmarks.trainability import STARTS, jobs, read, run
+from PIL import Image
 
 import neuroinit as ni
 
@@ -50,6 +51,25 @@ def test_one_job():
     rows = run(("NIO()", "recurrent, tanh", "divided by 3", 0))
     assert [row["optimizer"] for row in rows] == list(DIGITS.optimizers)
     assert all(row["accuracy"] > 0.8 and 0 < row["area"] < 2 for row in rows)
+
+
+def test_one_job_of_the_other_suite(tmp_path):
+    """A dark and a bright class, of which any start makes 100%."""
+    generator = torch.Generator().manual_seed(0)
+    for part, count in (("train", 96), ("val", 8)):
+        for low, name in ((0, "dark"), (150, "bright")):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = low + torch.randint(100, (32, 32, 3), generator=generator)
+                image = Image.fromarray(pixels.to(torch.uint8).numpy())
+                image.save(tmp_path / part / name / f"{i}.png")
+    source = f"folder:{tmp_path}"
+    inputs, _ = OTHER.data(source).train
+    assert inputs.shape == (192, 3, 16, 16)
+    assert inputs.std() == pytest.approx(1.0)
+    rows = run(("as it is", "dense CNN, 6 layers", "torch's", 0), "other", source)
+    assert [row["optimizer"] for row in rows] == list(OTHER.optimizers)
+    assert rows[0]["accuracy"] == 1.0
 
 
 def test_a_method_that_refuses_leaves_the_start(monkeypatch):
