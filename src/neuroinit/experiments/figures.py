@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -157,7 +158,19 @@ def draw_figure3(records: dict[str, dict[str, Any]], path: Path) -> None:
                     if kind == "layers"
                     else own[quantity]
                 )
-                ax.plot(values, color=color, label=label, linewidth=1)
+                ax.plot(values, ".-", color=color, label=label, linewidth=1, markersize=2)
+                lost = sum(not math.isfinite(value) for value in values)
+                if lost:  # the gradient of some sample is exactly zero
+                    note = f"{label}: infinite or none in {lost} of {len(values)}"
+                    ax.text(
+                        0.5,
+                        0.93,
+                        note,
+                        color=color,
+                        fontsize=7,
+                        ha="center",
+                        transform=ax.transAxes,
+                    )
             if quantity == "norm_ratio" and ax.get_ylim()[1] > 30:
                 ax.set_yscale("log")
             ax.locator_params(axis="x", integer=True)
