@@ -1,7 +1,7 @@
 """What is started and trained: the suite that defaults were chosen by, and one that came after.
 
 ``digits`` is what the defaults of `NIO()` and `auto_` were chosen by. ``other`` has other networks,
-other data and other optimizers, and was first run when nothing was left to choose.
+other data and other optimizers, and nothing was chosen by it.
 """
 
 from __future__ import annotations
