@@ -17,7 +17,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from benchmarks.other_networks import OTHER_NETWORKS
 from benchmarks.small_networks import NETWORKS
-from neuroinit.experiments.data import Images, load
+from neuroinit.experiments.data import load
+from neuroinit.experiments.images import Images
 from neuroinit.experiments.plain import Split, digits
 
 HERE = Path(__file__).parent

@@ -5,6 +5,7 @@ import torch
 from PIL import Image
 
 from neuroinit.experiments import data as module
+from neuroinit.experiments import images
 from neuroinit.experiments.augment import Augmentation
 from neuroinit.experiments.data import load
 
@@ -48,7 +49,7 @@ def test_a_folder_in_memory_and_decoded_on_the_way(folder, monkeypatch):
     assert data.train.images.shape == (12, 3, 16, 16)
     assert len(data.test) == 4
     monkeypatch.setattr(module, "MEMORY", 0)
-    monkeypatch.setattr(module, "WORKERS", 0)
+    monkeypatch.setattr(images, "WORKERS", 0)
     load.cache_clear()
     streamed = load(name, image_size=16)
     for (a, ta), (b, tb) in zip(data.tests(2), streamed.tests(2), strict=True):

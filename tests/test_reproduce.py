@@ -20,9 +20,9 @@ from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import AUTHORS, GRIDS, OURS, SCALES, chosen
 from neuroinit.experiments.printed import PRINTED, printed
 from neuroinit.experiments.reproduce import NAMES, reproduce
+from neuroinit.experiments.run import Outcome
 from neuroinit.experiments.starts import learned
 from neuroinit.experiments.tables import Table
-from neuroinit.experiments.train import Outcome
 from neuroinit.methods.presets import PRESETS
 
 

@@ -13,13 +13,14 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from neuroinit.experiments import data
+from neuroinit.experiments import data, images
 from neuroinit.experiments.augment import Augmentation
 from neuroinit.experiments.checkpoint import Busy
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.models import build
+from neuroinit.experiments.run import Run
 from neuroinit.experiments.starts import METHODS, RULES, parse, start_
-from neuroinit.experiments.train import Run, train
+from neuroinit.experiments.train import train
 from neuroinit.methods.nio import NIO
 
 PLAIN = Augmentation(crop=1, flip=False)
@@ -58,12 +59,12 @@ def losses_of(folder):
 CHILD = """
 import json, sys
 from pathlib import Path
-from neuroinit.experiments import data
+from neuroinit.experiments import data, images
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.train import train
 import torch
 torch.set_num_threads(1)
-data.MEMORY, data.WORKERS = int(sys.argv[3]), 1
+data.MEMORY, images.WORKERS = int(sys.argv[3]), 1
 train(Config.from_json(json.loads(sys.argv[1])), Path(sys.argv[2]), minutes=0.0)
 """
 
@@ -82,7 +83,7 @@ def test_a_killed_run_goes_on_bit_by_bit(tmp_path, folder, changes, monkeypatch)
     if "image_size" in changes:  # a folder, decoded by a worker
         changes = {**changes, "data": f"folder:{folder}"}
         monkeypatch.setattr(data, "MEMORY", 0)
-        monkeypatch.setattr(data, "WORKERS", 1)
+        monkeypatch.setattr(images, "WORKERS", 1)
     config = small(epochs=5, **changes)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     expected = train(config, whole)

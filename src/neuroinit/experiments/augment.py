@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neuroinit.experiments import vision
-from neuroinit.experiments.data import Batch, Data
+from neuroinit.experiments.images import Batch, Data
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
 from neuroinit.experiments.models import build, check_name
 from neuroinit.experiments.reproduce import reproduce as reproduce_
+from neuroinit.experiments.run import device
 from neuroinit.experiments.starts import RULES, alone, learned, rule_, start_
-from neuroinit.experiments.train import device, train_model
 from neuroinit.experiments.train import train as train_
+from neuroinit.experiments.train import train_model
 
 
 class Given(Config):

@@ -22,8 +22,8 @@ from neuroinit.experiments.config import Config
 from neuroinit.experiments.data import load
 from neuroinit.experiments.grid import Place
 from neuroinit.experiments.models import build
+from neuroinit.experiments.run import device
 from neuroinit.experiments.starts import learned, rule_
-from neuroinit.experiments.train import device
 from neuroinit.methods.base import Method
 from neuroinit.optimize import optimize
 

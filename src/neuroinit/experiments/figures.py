@@ -16,12 +16,13 @@ from neuroinit import plots
 from neuroinit.diagnose import GradientStats, gradient_stats
 from neuroinit.experiments.checkpoint import claimed
 from neuroinit.experiments.config import Config
-from neuroinit.experiments.data import Data, load
+from neuroinit.experiments.data import load
 from neuroinit.experiments.grid import Found, Place, spread
+from neuroinit.experiments.images import Data
 from neuroinit.experiments.models import build
 from neuroinit.experiments.paper import Cell
+from neuroinit.experiments.run import device
 from neuroinit.experiments.starts import learned, rule_
-from neuroinit.experiments.train import device
 from neuroinit.files import replacing
 from neuroinit.optimize import optimize
 from neuroinit.progress import Progress

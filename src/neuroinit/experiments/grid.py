@@ -13,7 +13,8 @@ from pathlib import Path
 from neuroinit.experiments.checkpoint import Busy
 from neuroinit.experiments.config import Config
 from neuroinit.experiments.paper import Cell
-from neuroinit.experiments.train import Outcome, train
+from neuroinit.experiments.run import Outcome
+from neuroinit.experiments.train import train
 
 WAIT = 10.0  # seconds between two looks at runs of other processes
 Say = Callable[[str], None]

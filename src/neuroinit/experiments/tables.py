@@ -11,7 +11,7 @@ from neuroinit.experiments.costs import Cost
 from neuroinit.experiments.grid import Found, spread
 from neuroinit.experiments.paper import AUTHORS, OURS, Cell
 from neuroinit.experiments.printed import printed
-from neuroinit.experiments.train import Outcome
+from neuroinit.experiments.run import Outcome
 
 
 @dataclass(frozen=True)
