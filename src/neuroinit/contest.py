@@ -22,7 +22,7 @@ from neuroinit.problem import ComputeLoss, LossFunction, Problem, unwrap
 from neuroinit.progress import Progress
 from neuroinit.result import Result
 from neuroinit.rollouts import OptimizerLike, Rollout
-from neuroinit.split import batch_size, cut
+from neuroinit.split import batch_size, cut, sub_batches
 
 START = "the start itself"
 JUDGES = 4  # batches on which every rollout is judged
@@ -217,8 +217,7 @@ class Contest:
 def _parts(batch: Any) -> list[Any]:
     """Of the only batch there is, so that there is a noise between judges."""
     size = batch_size(batch)
-    edges = [size * k // JUDGES for k in range(JUDGES + 1)]
-    return [cut(batch, a, b) for a, b in itertools.pairwise(edges) if b > a]
+    return [cut(batch, a, b) for a, b in sub_batches(size, min(JUDGES, size), 0.0, "cover")]
 
 
 def _lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
