@@ -1,5 +1,7 @@
 """What optimize and nio_ promise about the user's model, whatever happens."""
 
+import copy
+import gc
 import random
 
 import numpy as np
@@ -81,6 +83,38 @@ def test_a_second_run_gives_the_same_scales(found):
         run = ni.optimize(model, batches, found.loss_fn, METHOD, found.compute_loss)
         runs.append(run.scales)
     assert runs[0] == runs[1]
+
+
+def test_no_tensor_of_a_run_stays_in_memory(found):
+    model, batches = build(found)
+    assert not left_by(
+        lambda: ni.optimize(model, batches, found.loss_fn, METHOD, found.compute_loss)
+    )
+
+
+@pytest.mark.parametrize("method", [ni.GradInit(steps=2), ni.MetaInit(steps=2), ni.LSUV()])
+def test_nor_does_one_of_another_method(small_model, digits_like, method):
+    assert not left_by(lambda: ni.optimize(small_model, digits_like, method=method))
+
+
+def test_nor_does_one_of_the_automatic_choice(small_model, digits_like):
+    def choose():
+        ni.auto_(copy.deepcopy(small_model), digits_like, optimizer=torch.optim.Adam, budget=32)
+
+    assert not left_by(choose)
+
+
+def left_by(run):
+    """Tensors that are still there: a graph can hold itself where no garbage collector sees it."""
+    run()  # fills caches
+    gc.collect()
+    gc.freeze()  # what is there is not looked at
+    try:
+        run()
+        gc.collect()
+        return [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    finally:
+        gc.unfreeze()
 
 
 class Boom(Exception):

@@ -116,7 +116,7 @@ def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:
         if tensor.layout == torch.strided:  # sparse gradients are small and have no storage
             storage = tensor.untyped_storage()
             seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # an output that holds itself would never be freed
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         check_graph(problem, first_order_graph(problem, batch, plan, piece))
