@@ -57,35 +57,52 @@ def complete(rows: list[dict[str, Any]], wanted: list[Any]) -> list[str]:
 
 
 def tables(rows: list[dict[str, Any]], starts: list[str], wanted: list[Any], good: float) -> str:
-    """Markdown: a line a method, and a line a network."""
-    trains = _training(good)
-    found = by_cell(rows, starts)
-    before = found[BEFORE]
+    """Markdown: a line a method and a line a network; then the same for other forms of NIO."""
+    found, shown = by_cell(rows, starts), complete(rows, wanted)
+    whole = [m for m in shown if METHODS[m].seeds > 1]
+    changed = [m for m in shown if METHODS[m].seeds == 1]
+    parts = _both(found, whole, good)
+    if changed:
+        parts += _both(found, [m for m in shown if m in (BEFORE, "NIO()", *changed)], good)
+    return "\n\n".join(parts)
+
+
+def _both(found: Found, methods: list[str], good: float) -> list[str]:
+    """Of the cells that all of these methods have: a line a method, and a line a network."""
+    shared = [c for c in found[BEFORE] if all(c in found[m] for m in methods)]
+    same = {m: {c: found[m][c] for c in shared} for m in methods}
+    return [_by_method(same, good), _by_anyone(same, good), _by_network(same, good)]
+
+
+def _by_method(found: Found, good: float) -> str:
     lines = [
         "| method | cells that train | rescued | made worse | area under the loss | refused | s |",
         "|---|---|---|---|---|---|---|",
     ]
-    shown = complete(rows, wanted)
-    for method in shown:
-        s = score(found[method], before, good)
-        if not s["cells"]:
-            continue  # nothing to compare with
-        failing = s["cells"] - sum(trains(before[c]) for c in found[method] if c in before)
+    for method, mine in found.items():
+        s = score(mine, found[BEFORE], good)
+        failing = sum(row["accuracy"] < good for row in found[BEFORE].values())
         lines.append(
             f"| {method} | {s['trains']} of {s['cells']} ({s['trains'] / s['cells']:.0%}) | "
             f"{s['rescued']} of {failing} | {s['worse']} | {s['area']:.2f} | {s['refused']} | "
             f"{s['seconds']:.1f} |"
         )
-    anyone = {c for m in shown for c, row in found[m].items() if trains(row) and c in before}
-    lines += [
-        "",
-        f"{len(anyone)} of {len(before)} cells train from at least one of these rows.",
-        "",
-    ]
-    lines += ["| network | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
-    for network in dict.fromkeys(cell[0] for cell in before):
-        cells = [c for c in before if c[0] == network]
-        counts = [sum(trains(found[m][c]) for c in cells if c in found[m]) for m in shown]
+    return "\n".join(lines)
+
+
+def _by_anyone(found: Found, good: float) -> str:
+    trains = _training(good)
+    anyone = {cell for mine in found.values() for cell, row in mine.items() if trains(row)}
+    cells = len(found[BEFORE])
+    return f"{len(anyone)} of {cells} cells train from at least one of these rows."
+
+
+def _by_network(found: Found, good: float) -> str:
+    trains = _training(good)
+    lines = ["| network | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]
+    for network in dict.fromkeys(cell[0] for cell in found[BEFORE]):
+        cells = [c for c in found[BEFORE] if c[0] == network]
+        counts = [sum(trains(mine[c]) for c in cells) for mine in found.values()]
         lines.append(f"| {network} ({len(cells)}) | " + " | ".join(map(str, counts)) + " |")
     return "\n".join(lines)
 
@@ -97,10 +114,8 @@ def figure(
     from neuroinit import plots
     from neuroinit.files import replacing
 
-    trains = _training(good)
-
-    found = by_cell(rows, starts)
-    methods = complete(rows, wanted)
+    trains, found = _training(good), by_cell(rows, starts)
+    methods = [m for m in complete(rows, wanted) if METHODS[m].seeds > 1]
     panels = [("all starts", None), *((f"from {start}", start) for start in starts)]
     made, axes = plots.figure(len(panels), width=1.9, height=0.22 * len(methods) + 0.5)
     for ax, (title, start) in zip(axes[0], panels, strict=True):

@@ -1,6 +1,7 @@
 """The trainability suite: its grid, one of its jobs, and its scores."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from PIL import Image
 
 import neuroinit as ni
 
+ROOT = Path(__file__).parents[1]
 DIGITS, OTHER = SUITES["digits"], SUITES["other"]
 SEEDS = range(3)
 
@@ -103,10 +105,32 @@ def test_scores():
         "seconds": 2.0,
     }
     assert score(found["LSUV"], found["as it is"], 0.9)["trains"] == 3  # from whatever start
-    wanted = [(r["method"], "n", r["start"], 0) for r in [*before, *after]]
-    assert "| NIO() | 1 of 3 (33%) | 1 of 2 | 1 | 2.00 | 0 | 2.0 |" in tables(
-        [*before, *after], ["a", "b", "c"], wanted, 0.9
-    )
+
+
+def test_tables_are_of_shared_cells():
+    """Changed forms have the first seed only, and are held against the others' first seed."""
+    starts, changed = ["a", "b"], "NIO(), no ascent"
+    rows = [row("as it is", "a", 0.95), row("as it is", "b", 0.5)]
+    rows += [row("NIO()", "a", 0.8), row("NIO()", "b", 0.9)]
+    rows += [{**r, "seed": 1} for r in rows]
+    rows += [row(changed, start, 0.91, 4.0) for start in starts]
+    wanted = [(r["method"], "n", r["start"], r["seed"]) for r in rows]
+    methods, anyone, networks, forms, _, of_forms = tables(rows, starts, wanted, 0.9).split("\n\n")
+    assert "| NIO() | 2 of 4 (50%) | 2 of 2 | 2 | 1.00 | 0 | 2.0 |" in methods
+    assert changed not in methods
+    assert anyone.startswith("4 of 4 cells")
+    assert "| n (4) | 2 | 2 |" in networks
+    assert f"| {changed} | 2 of 2 (100%) | 1 of 1 | 0 | 4.00 | 0 | 2.0 |" in forms
+    assert "| n (2) | 1 | 1 | 2 |" in of_forms
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
+def test_the_page_has_the_tables_of_the_results(suite):
+    wanted = jobs(suite, list(METHODS), ["*"], range(suite.seeds))
+    rows = [r for r in read(suite.results) if r["seed"] < suite.seeds]
+    made = tables(rows, list(STARTS), wanted, suite.good)
+    page = (ROOT / "docs/trainability.md").read_text().splitlines()
+    assert not [line for line in made.splitlines() if line and line not in page]
 
 
 def test_a_line_that_was_cut_off_does_not_count(tmp_path):
