@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,7 @@ from neuroinit.split import batch_size, cut, sub_batches
 START = "the start itself"
 JUDGES = 4  # batches on which every rollout is judged
 SURE = 2.0  # standard errors by which a candidate has to beat the start
+HASTE = 2.0  # of the learning rate: a winner that is worse than the start there is near divergence
 
 Candidate = Initialization | Sequence[Initialization]
 
@@ -35,8 +38,9 @@ Candidate = Initialization | Sequence[Initialization]
 class CandidateRecord(Record):
     """How one start fared.
 
-    ``scores`` are mean losses on the judging batches, one a round that it was in; ``steps`` how far
-    it was trained; ``seconds`` what it took to make; ``failed`` says why it could not be made.
+    ``scores`` are mean losses on the judging batches, one a round that it was in; ``hastened`` the
+    one at twice the learning rate, of the best and the start; ``steps`` how far it was trained;
+    ``seconds`` what it took to make; ``failed`` says why it could not be made.
     """
 
     name: str
@@ -45,6 +49,7 @@ class CandidateRecord(Record):
     seconds: float
     losses: tuple[float, ...] = ()
     failed: str = ""
+    hastened: float | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,14 +106,13 @@ class Contest:
         self.problem = Problem(model, loss_fn, compute_loss)
         self.model, self.optimizer = unwrap(model), optimizer
         self.loss = {"loss_fn": loss_fn, "compute_loss": compute_loss}
-        spare = len(batches) >= 2 * JUDGES
-        self.judges = batches[:JUDGES] if len(batches) > 1 else _parts(batches[0])
-        self.training = batches[JUDGES:] if spare else batches
+        self.judges, self.training = divided(batches, 2 if self.problem.batch_norms else 1)
         self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
         self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
         self.results: dict[str, list[Result]] = {START: []}
         self.scores: dict[str, list[list[float]]] = {START: []}
         self.seconds: dict[str, float] = {START: 0.0}
+        self.hastened: dict[str, list[float]] = {}
         self.failed: dict[str, str] = {}
 
     def enter(self, named: Mapping[str, Candidate], bar: Progress, forgiving: bool) -> None:
@@ -137,46 +141,76 @@ class Contest:
 
     def _made(self, methods: list[Initialization]) -> tuple[list[Result], dict[str, Tensor]]:
         """What the methods find, one after the other, and the values; the model is put back."""
-        parameters = dict(self.model.named_parameters())
-        original = {n: p.detach().clone() for n, p in parameters.items()}
         results: list[Result] = []
-        try:
+        with self._put_back():
             for method in methods:
                 data: Any = self.training if method.steps else ()
                 loss = self.loss if method.steps else {"loss_fn": None}
                 found = optimize(self.model, data, method=method, progress=False, **loss)
                 found.apply_(self.model)
                 results.append(found)
-            return results, {n: widen(p.detach().clone()) for n, p in parameters.items()}
+            return results, self._values()
+
+    def _values(self) -> dict[str, Tensor]:
+        return {n: widen(p.detach().clone()) for n, p in self.model.named_parameters()}
+
+    @contextmanager
+    def _put_back(self) -> Iterator[None]:
+        """The model's parameters are what they were, afterwards."""
+        original = {n: p.detach().clone() for n, p in self.model.named_parameters()}
+        try:
+            yield
         finally:
             with torch.no_grad():
-                for name, value in original.items():
-                    parameters[name].copy_(value)
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(original[name])
 
     def play(self, budget: int, bar: Progress) -> None:
-        """Successive halving; the start is in every round."""
+        """Successive halving; the start is in every round. Then the best and the start in haste."""
         alive = list(self.rollouts)
         rounds = rounds_of(len(alive))
+        halving = max(len(alive) * rounds, budget - budget // 3)
         for left in range(rounds, 0, -1):
-            steps = (budget - self.done) // (left * len(alive))
+            steps = (halving - self.done) // (left * len(alive))
             for name in alive:
                 bar.show(len(self.seconds) + self.done, f"trying {name}")
-                rollout, before = self.rollouts[name], len(self.rollouts[name].losses)
-                begun = time.perf_counter()
-                rollout.train(itertools.islice(itertools.cycle(self.training), before, None), steps)
-                self.trained += time.perf_counter() - begun
-                self.done += len(rollout.losses) - before
-                self.scores[name].append(rollout.judge(self.judges))
+                self._train(self.rollouts[name], steps)
+                self.scores[name].append(self.rollouts[name].judge(self.judges))
             ranked = sorted(alive, key=lambda name: _mean(self.scores[name][-1]))
             best = ranked[: max(1, len(alive) // 2)]
             alive = best if START in best else [*best, START]
+        first, steps = ranked[0], (budget - self.done) // 2
+        if steps and first != START and math.isfinite(_mean(self.scores[START][-1])):
+            bar.show(len(self.seconds) + self.done, f"trying {first} in haste")
+            self.hastened = {name: self._in_haste(name, steps) for name in (START, first)}
+
+    def _in_haste(self, name: str, steps: int) -> list[float]:
+        """Losses after a rollout from the beginning, at a larger learning rate."""
+        with self._put_back():
+            for result in self.results[name]:
+                result.apply_(self.model)
+            rollout = Rollout(self.problem, self._values(), self.optimizer, HASTE)
+        self._train(rollout, steps)
+        return rollout.judge(self.judges)
+
+    def _train(self, rollout: Rollout, steps: int) -> None:
+        """Some steps, which count and are timed."""
+        before, begun = len(rollout.losses), time.perf_counter()
+        rollout.train(itertools.islice(self._order(), before, None), steps)
+        self.trained += time.perf_counter() - begun
+        self.done += len(rollout.losses) - before
+
+    def _order(self) -> Iterator[Any]:
+        """The training batches, again and again, in another order each time; alike for everyone."""
+        generator = random.Random(0)
+        while True:
+            yield from generator.sample(self.training, len(self.training))
 
     def found(self) -> AutoResult:
         """The winner, and what there is to tell."""
         rounds = max(map(len, self.scores.values()))
         last = {n: s[-1] for n, s in self.scores.items() if len(s) == rounds}
-        best = min(last, key=lambda name: _mean(last[name]))
-        winner, verdict = self._verdict(best, last[best], last[START])
+        winner, verdict = self._verdict(last)
         names = [START, *(n for n in self.seconds if n != START)]
         return AutoResult(
             winner=winner,
@@ -187,20 +221,28 @@ class Contest:
             cost=(time.perf_counter() - self.begun) / (self.trained / max(1, self.done)),
         )
 
-    def _verdict(self, best: str, theirs: list[float], start: list[float]) -> tuple[str, str]:
-        if not math.isfinite(_mean(theirs)):
+    def _verdict(self, last: Mapping[str, list[float]]) -> tuple[str, str]:
+        """Who wins, and why, by the losses after the last round."""
+        best = min(last, key=lambda name: _mean(last[name]))
+        theirs, start = _mean(last[best]), _mean(last[START])
+        if not math.isfinite(theirs):
             return START, "no start trains with this optimizer; the model is left alone"
         if best == START:
             return START, "nothing does better; the model is left alone"
-        if not math.isfinite(_mean(start)):
-            return best, f"loss {_mean(theirs):.4g}, where the start diverges"
-        gain, noise = _lead(start, theirs)
+        if not math.isfinite(start):
+            return best, f"loss {theirs:.4g}, where the start diverges"
+        gain, noise = _lead(last[START], last[best])
         if not gain > SURE * noise:
             return START, (
                 f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
                 "the model is left alone"
             )
-        return best, f"loss {_mean(theirs):.4g}, where the start reaches {_mean(start):.4g}"
+        if self.hastened and _mean(self.hastened[best]) > _mean(self.hastened[START]):
+            return START, (
+                f"{best} is ahead, but not at {HASTE:g} times the learning rate, so it is near "
+                "divergence; the model is left alone"
+            )
+        return best, f"loss {theirs:.4g}, where the start reaches {start:.4g}"
 
     def _record(self, name: str) -> CandidateRecord:
         losses = self.rollouts[name].losses if name in self.rollouts else []
@@ -211,13 +253,33 @@ class Contest:
             seconds=self.seconds[name],
             losses=tuple(losses),
             failed=self.failed.get(name, ""),
+            hastened=_mean(self.hastened[name]) if name in self.hastened else None,
         )
 
 
-def _parts(batch: Any) -> list[Any]:
-    """Of the only batch there is, so that there is a noise between judges."""
-    size = batch_size(batch)
-    return [cut(batch, a, b) for a, b in sub_batches(size, min(JUDGES, size), 0.0, "cover")]
+def divided(batches: list[Any], least: int) -> tuple[list[Any], list[Any]]:
+    """Batches that judge, and batches to train on: other samples.
+
+    The first four judge, if there are eight; else a quarter of every batch, of at least so many
+    samples.
+    """
+    if len(batches) >= 2 * JUDGES:
+        return batches[:JUDGES], batches[JUDGES:]
+    sizes = [batch_size(batch) for batch in batches]
+    if min(sizes) < 2 * least:
+        raise ValueError(
+            f"Of fewer than {2 * JUDGES} batches, each is cut into a part to train on and one to "
+            f"judge by, of at least {least} samples. Found a batch of {min(sizes)}. Pass larger "
+            "batches, or more."
+        )
+    cuts = [size - max(least, size // 4) for size in sizes]
+    training = [cut(batch, 0, at) for batch, at in zip(batches, cuts, strict=True)]
+    held = [cut(b, at, size) for b, at, size in zip(batches, cuts, sizes, strict=True)]
+    if len(held) > 1:
+        return held, training
+    size = sizes[0] - cuts[0]
+    parts = sub_batches(size, min(JUDGES, size // least), 0.0, "cover")  # for a noise between them
+    return [cut(held[0], start, stop) for start, stop in parts], training
 
 
 def _lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:

@@ -109,10 +109,15 @@ class Rollout:
         problem: The model and its loss.
         values: Where it starts, by name.
         optimizer: As for :func:`twin_of`.
+        haste: What its learning rate is multiplied by.
     """
 
     def __init__(
-        self, problem: Problem, values: dict[str, Tensor], optimizer: OptimizerLike
+        self,
+        problem: Problem,
+        values: dict[str, Tensor],
+        optimizer: OptimizerLike,
+        haste: float = 1.0,
     ) -> None:
         self.problem = problem
         self.values = {
@@ -121,6 +126,9 @@ class Rollout:
         }
         self.trained = [v for v in self.values.values() if v.requires_grad]
         self.optimizer = twin_of(optimizer, problem.model, self.values)
+        for group in self.optimizer.param_groups:
+            if "lr" in group:
+                group["lr"] = haste * group["lr"]
         self.losses: list[float] = []
 
     @property
