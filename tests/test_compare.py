@@ -129,6 +129,7 @@ def test_without_pandas_and_rich(digits_like, monkeypatch, capsys):
     [
         ({"model_factory": network()}, "fresh model on every call"),
         ({"batches": iter([])}, "gone through for every method"),
+        ({"batches": (torch.randn(8, 4), torch.zeros(8))}, "Found a `tuple` of tensors. Wrap"),
         ({"methods": []}, "`methods` is empty"),
         ({"methods": ni.Kaiming()}, "`methods` should be a list"),
         ({"batches": []}, "yields nothing"),

@@ -54,6 +54,8 @@ def per_token(output, target):
         ),
         ({"compute_loss": 3}, TypeError, "`compute_loss` should be callable"),
         ({"method": "nio"}, TypeError, r"`method` should be a method such as `NIO\(\)`"),
+        ({"method": ni.NIO}, TypeError, r"`method` should be a method such as `NIO\(\)`"),
+        ({"on_step": 3}, TypeError, "`on_step` should be callable. Found `on_step = 3`"),
         ({"engine": "fast"}, ValueError, "`engine` should be one of 'auto', 'keep', 'stream'"),
         ({"microbatch": 0}, ValueError, "`microbatch` should be an int of at least 1"),
         ({"model": "resnet"}, TypeError, "`model` should be a torch.nn.Module"),

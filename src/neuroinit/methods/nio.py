@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuroinit.checks import check_callable, check_choice, check_count, check_number
+from neuroinit.checks import (
+    check_callable,
+    check_choice,
+    check_count,
+    check_instance,
+    check_number,
+)
 from neuroinit.differences import differences
 from neuroinit.errors import NonFiniteError
 from neuroinit.gradients import Derivative, derivative
@@ -96,11 +102,7 @@ class NIO(Method):
         check_split(self.sub_batches, self.overlap, self.split, self.batch_stats)
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
-        if not isinstance(self.rule, Rule):
-            raise TypeError(
-                "Parameter `rule` should be a rule such as `HeldNorm()` or `BoundedAscent()`. "
-                f"Found `rule = {self.rule!r}`."
-            )
+        check_instance("rule", self.rule, Rule, "a rule such as `HeldNorm()` or `BoundedAscent()`")
         if self.gradients_of is not None:
             check_callable("gradients_of", self.gradients_of)
         if self.min_bias_scale is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neuroinit.checks import check_callable, check_number
 from neuroinit.measures import Moments
-from neuroinit.scales import Position, State, TwoMomentAdam, Update
+from neuroinit.scales import Position, State, TwoMomentAdam, Update, check_update
 
 Measure = Callable[[Moments], Tensor]
 
@@ -115,11 +115,7 @@ class BoundedAscent:
     def __post_init__(self) -> None:
         check_callable("objective", self.objective)
         check_callable("bounded", self.bounded)
-        if not isinstance(self.update, Update):
-            raise TypeError(
-                "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
-                f"Found `update = {self.update!r}`."
-            )
+        check_update(self.update)
 
     def start(self, names: list[str], lowest: Tensor) -> Tensor:
         """All ones."""
