@@ -101,7 +101,7 @@ def _table(rows: Sequence[dict[str, Any]], title: str) -> Any:
         name = "" if previous == row["network"] else row["network"]
         previous = row["network"]
         accuracies = " ".join(f"{100 * accuracy:.0f}" for accuracy in row["accuracy"])
-        norm = f"{row['gradient norm']:.2g}"
+        norm = "-" if row["gradient norm"] is None else f"{row['gradient norm']:.2g}"
         table.add_row(name, row["start"], norm, row["diverged"], f"{accuracies} %")
     return table
 
