@@ -16,7 +16,7 @@ from neuroinit.diagnose import GradientStats, LayerStats, Record
 from neuroinit.draws import Draw
 from neuroinit.errors import listed
 from neuroinit.files import write_text
-from neuroinit.problem import unwrap
+from neuroinit.selection import unwrap
 
 FORMAT = "neuroinit-result-2"
 

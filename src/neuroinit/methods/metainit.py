@@ -16,8 +16,9 @@ from neuroinit.hessian import check_length, curvature_derivative
 from neuroinit.methods.base import Method, Step
 from neuroinit.passes import check_derivative
 from neuroinit.plan import Plan
-from neuroinit.problem import LooksAt, Problem, Selection
+from neuroinit.problem import Problem
 from neuroinit.scales import Position, State, Update, check_update
+from neuroinit.selection import LooksAt, Selection
 
 
 def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:

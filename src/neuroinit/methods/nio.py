@@ -36,8 +36,9 @@ from neuroinit.methods.rules import (
     mean_norm,
 )
 from neuroinit.plan import Plan, check_split, make_plan
-from neuroinit.problem import LooksAt, Problem, Selection
+from neuroinit.problem import Problem
 from neuroinit.scales import Plain, Position, State, TwoMomentAdam
+from neuroinit.selection import LooksAt, Selection
 
 RETREATS = 12  # how often a start that is not finite is shrunk before giving up
 
