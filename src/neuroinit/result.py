@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from neuroinit.borrow import widen
 from neuroinit.diagnose import GradientStats, LayerStats, Record
 from neuroinit.draws import Draw
 from neuroinit.errors import listed
@@ -102,7 +103,7 @@ class Result:
         return model
 
     def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        wide = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+        wide = widen(tensor)
         if name in self.drawn:
             wide = self.drawn[name].like(wide)
         return wide * self.scales.get(name, 1.0)

@@ -197,12 +197,12 @@ class NIO(Method):
         self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> tuple[Position, Derivative]:
         """The derivative, from smaller scales if the rule can retreat from what is not finite."""
-        first_failure, lowest = None, self.lowest(problem.scaled)
+        lowest = self.lowest(problem.scaled)
 
         def descended(moments: Moments) -> Tensor:
             return self.rule.descended(position, moments, float(self.gamma))
 
-        for _ in range(RETREATS):
+        for attempt in range(RETREATS):
             problem.place(position.scales)
             try:
                 if engine == "differences":
@@ -210,12 +210,13 @@ class NIO(Method):
                 found = derivative(problem, batch, plan, descended, engine, self.rule.gram)
                 return position, found
             except NonFiniteError as failure:
-                first_failure = first_failure or failure
+                if attempt == 0:
+                    first_failure = failure
                 smaller = self.rule.retreat(position, self.lr)
                 if smaller is None:
                     break
                 position = dataclasses.replace(position, scales=torch.maximum(smaller, lowest))
-        raise first_failure or NonFiniteError("No derivative was taken.")
+        raise first_failure
 
     def selection(self) -> Selection:
         """Which parameters get a scale, and whose gradients are looked at."""
