@@ -20,6 +20,11 @@ def test_help_shows_an_example(capsys):
     assert "neuroinit demo --out demo.png" in " ".join(capsys.readouterr().out.split())
 
 
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"neuroinit {ni.__version__}\n"
+
+
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))
 def test_every_command_has_an_example_and_json(command, capsys):
     with pytest.raises(SystemExit) as stopped:

@@ -84,7 +84,7 @@ def compare(
                 seed_all(seed)
                 one = _One(model_factory(), held, loss_fn, compute_loss, engine, seed)
                 records.append(one.record(name, method, rest, train, warmed))
-    found = Comparison(records)
+    found = Comparison(records, next((n for n, m in named.items() if m is None), AS_IS))
     if show:
         found.print()
     return found

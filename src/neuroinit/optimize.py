@@ -60,15 +60,16 @@ def optimize(
         method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
         compute_loss: ``compute_loss(model, batch)``, for example
             ``lambda model, batch: model(**batch).loss``.
-        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``. All are exact.
+        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``, which are exact;
+            or ``"differences"``, which is not, for models that are sharded already.
         microbatch: Largest number of samples computed at once, for models whose samples don't see
             each other.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         on_step: Called with the record of every step, for loggers of your own.
-        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default 80% of
-            what is free on the device. It keeps all graphs while they fit, else streams them, in
-            micro-batches if one sub-batch alone would not fit. Where memory runs out all the
-            same, the step is done again in smaller pieces, and a warning says so.
+        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default half of
+            what is free on a CPU, and 80% of it on a GPU. It keeps all graphs while they fit, else
+            streams them, in micro-batches if one sub-batch alone would not fit. Where memory runs
+            out all the same, the step is done again in smaller pieces, and a warning says so.
         autocast: ``torch.bfloat16`` runs the forward passes, and with them the backward passes, in
             bfloat16 where torch's autocast does; sums stay in float32 and float64. Faster on
             hardware for it, and not exact: ``docs/performance.md`` has the error.

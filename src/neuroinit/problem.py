@@ -193,7 +193,7 @@ class Problem:
         )
 
     def zero_loss(self, batch: Any) -> float:
-        """The loss of a network that says nothing: of a zero output, or of all-zero parameters."""
+        """The loss of a network whose output is zero; without pairs, of all-zero parameters."""
         if self.compute_loss is not None:
             self.place(self.unit_scales, {n: torch.zeros_like(t) for n, t in self.start.items()})
             with self.session(), torch.no_grad():

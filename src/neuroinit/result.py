@@ -74,6 +74,9 @@ class Result:
     def apply_(self, model: nn.Module) -> nn.Module:
         """Scale the parameters of a model in place; optimizers made before stay valid.
 
+        The model should have the start that the result was made from: its values are multiplied,
+        so that applying a result twice scales twice.
+
         Args:
             model: A model with the same parameter names; wrappers are looked through.
 

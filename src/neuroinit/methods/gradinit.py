@@ -39,9 +39,9 @@ GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
 class GradInit(Method):
     """GradInit, in the form of the authors' released code.
 
-    A batch is cut into two overlapping halves ``S`` and ``S~``. Where the norm of the gradient
-    ``g`` of ``S`` exceeds ``gamma``, the step goes down that norm; otherwise down
-    ``L(S~; theta - eta A(g)) / eta``, the loss after one optimizer step.
+    A batch is cut into two overlapping parts ``S`` and ``S~``, by default two thirds of it each.
+    Where the norm of the gradient ``g`` of ``S`` exceeds ``gamma``, the step goes down that norm;
+    otherwise down ``L(S~; theta - eta A(g)) / eta``, the loss after one optimizer step.
 
     Args:
         gamma: Bound of the gradient's norm: its L2 norm for SGD, its L1 norm for Adam.

@@ -57,8 +57,8 @@ class NIO(Method):
     the letter and the authors' released code.
 
     Args:
-        gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network that says
-            nothing, times ``gamma_per_loss``.
+        gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network whose
+            output is zero, times ``gamma_per_loss``.
         gamma_per_loss: See ``gamma``; why it is 1 is in ``docs/defaults.md``.
         rate: How far training goes by a gradient, ``lr / (1 - momentum)`` for SGD: with it,
             ``"auto"`` is ``sqrt(loss / rate)``, where the first steps promise no more than the loss
@@ -114,7 +114,8 @@ class NIO(Method):
         """The paper to the letter: Alg. 3, Eq. 8, plain steps.
 
         Args:
-            preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``.
+            preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``;
+                without one, those of ``cifar10-resnet110``.
             **changes: Fields that differ from it.
 
         Example:
