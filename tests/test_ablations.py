@@ -27,6 +27,7 @@ def test_an_ablation_raises_what_it_is_named_after(name, digits_like, small_mode
         return float(rule.objective(moments(gram)))
 
     assert reached(result.after) > reached(result.before)
+    assert result.settings["rule"]["objective"] == rule.objective.__name__
 
 
 def test_variance_alone_shrinks_the_norm(digits_like, small_model):

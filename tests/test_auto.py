@@ -230,6 +230,7 @@ def test_nothing_changes_when_the_loss_raises(error, when):
         ({"optimizer": lambda p: None}, "`optimizer`"),
         ({"optimizer": "sgd"}, "`optimizer`"),
         ({"batches": None}, "`batches`"),
+        ({"batches": learnable(1)[0]}, "Found a `tuple` of tensors. Wrap"),
         ({"candidates": [ni.Kaiming()]}, "`candidates`"),
         ({"candidates": {"x": None}}, "`candidates`"),
         (

@@ -7,6 +7,7 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.gradients import ENGINES, derivative
+from neuroinit.independence import are_independent
 from neuroinit.plan import make_plan
 from neuroinit.problem import Problem
 from tests.utils.snapshots import assert_unchanged, snapshot
@@ -64,7 +65,7 @@ def test_samples_are_still_found_to_be_independent(batch):
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
     problem = Problem(model, F.cross_entropy, autocast=torch.bfloat16)
     problem.place(problem.unit_scales)
-    assert problem.independent(batch)
+    assert are_independent(problem, batch)
     assert problem.autocast is torch.bfloat16
 
 

@@ -102,6 +102,18 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, small_model, digits_l
     assert path.read_text() == text
 
 
+def test_a_checkpoint_that_lacks_anything_is_refused(tmp_path, small_model, digits_like):
+    path = tmp_path / "run.json"
+    options = {"method": ni.NIO(steps=3), "checkpoint": path, "checkpoint_every": 1}
+    with pytest.raises(Stop):
+        ni.optimize(small_model, digits_like, on_step=stop_at(2), **options)
+    whole = json.loads(path.read_text())
+    for key in whole.keys() - {"format"}:
+        path.write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
+        with pytest.raises(ValueError, match=rf"is not complete: \['{key}'\] is missing"):
+            ni.optimize(small_model, digits_like, **options)
+
+
 def test_bad_arguments(tmp_path, small_model, digits_like):
     with pytest.raises(ValueError, match="in a folder that exists"):
         ni.optimize(small_model, digits_like, checkpoint=tmp_path / "none" / "run.json")

@@ -16,7 +16,7 @@ from neuroinit.methods.classic import (
     layer_gains,
     matrices_in,
 )
-from neuroinit.problem import places, unwrap
+from neuroinit.selection import places, unwrap
 from tests.utils.architectures import ZOO
 from tests.utils.snapshots import assert_unchanged, snapshot
 

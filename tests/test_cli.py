@@ -1,13 +1,16 @@
 """The command, as a user types it."""
 
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import neuroinit as ni
 from neuroinit import cli
+from neuroinit.experiments import demo, plain
 
 
 def test_help_shows_an_example(capsys):
@@ -15,6 +18,11 @@ def test_help_shows_an_example(capsys):
         cli.main(["demo", "--help"])
     assert stopped.value.code == 0
     assert "neuroinit demo --out demo.png" in " ".join(capsys.readouterr().out.split())
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"neuroinit {ni.__version__}\n"
 
 
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))
@@ -88,6 +96,26 @@ def test_an_unknown_command_is_a_usage_error():
     with pytest.raises(SystemExit) as stopped:
         cli.main(["dance"])
     assert stopped.value.code == 2
+
+
+def test_the_command_can_be_had_without_what_windows_lacks():
+    code = "import sys; sys.modules['resource'] = sys.modules['fcntl'] = None; import neuroinit.cli"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_demo_of_a_start_that_is_never_finite(small_model, digits_like, tmp_path):
+    found = ni.optimize(small_model, digits_like, method=ni.NIO(steps=2))
+    lost = plain.Training([math.nan], 0.1)
+    pairs = [
+        demo.Pair(network, 0, lost, plain.Training([2.0, 1.0], 0.9), replace(found, before=None))
+        for network in demo.NETWORKS
+    ]
+    rows = demo.rows(pairs)
+    assert [row["gradient norm"] for row in rows] == [None, found.after.norm] * 2
+    assert cli._table(rows, "Digits").columns[2]._cells[0] == "-"
+    demo.picture(pairs, tmp_path / "demo.svg")
+    assert "<svg" in (tmp_path / "demo.svg").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.svg"]
 
 
 @pytest.mark.slow

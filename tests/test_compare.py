@@ -65,6 +65,21 @@ def test_names_of_your_own_and_twins(digits_like):
     assert twins.methods == ["NIO", "NIO 2"]
 
 
+def test_the_start_has_one_row_whatever_it_is_called(digits_like):
+    def first_column(methods):
+        return [
+            row[0] for row in ni.compare(network, digits_like, methods, [0], show=False).rows()[1]
+        ]
+
+    assert first_column({"default": None, "ours": ni.NIO(steps=1)}) == ["default", "ours"]
+    assert first_column({"ours": ni.NIO(steps=1)}) == ["(before)", "ours"]
+
+
+def test_one_is_no_plural(digits_like):
+    alone = ni.compare(network, digits_like, [None], [0], show=False)
+    assert str(alone).startswith("1 method, 1 seed: mean")
+
+
 def test_warmup_reaches_the_training(digits_like):
     seen = []
 
@@ -129,6 +144,7 @@ def test_without_pandas_and_rich(digits_like, monkeypatch, capsys):
     [
         ({"model_factory": network()}, "fresh model on every call"),
         ({"batches": iter([])}, "gone through for every method"),
+        ({"batches": (torch.randn(8, 4), torch.zeros(8))}, "Found a `tuple` of tensors. Wrap"),
         ({"methods": []}, "`methods` is empty"),
         ({"methods": ni.Kaiming()}, "`methods` should be a list"),
         ({"batches": []}, "yields nothing"),

@@ -54,6 +54,8 @@ def per_token(output, target):
         ),
         ({"compute_loss": 3}, TypeError, "`compute_loss` should be callable"),
         ({"method": "nio"}, TypeError, r"`method` should be a method such as `NIO\(\)`"),
+        ({"method": ni.NIO}, TypeError, r"`method` should be a method such as `NIO\(\)`"),
+        ({"on_step": 3}, TypeError, "`on_step` should be callable. Found `on_step = 3`"),
         ({"engine": "fast"}, ValueError, "`engine` should be one of 'auto', 'keep', 'stream'"),
         ({"microbatch": 0}, ValueError, "`microbatch` should be an int of at least 1"),
         ({"model": "resnet"}, TypeError, "`model` should be a torch.nn.Module"),
@@ -182,3 +184,29 @@ def test_apply_to_another_model(small_model, digits_like):
     result = ni.optimize(small_model, digits_like, method=ni.NIO(steps=1))
     with pytest.raises(ValueError, match=r"no parameter `0.weight`"):
         result.apply_(nn.Linear(4, 3))
+
+
+CALLS = {
+    "optimize": lambda model, batches: ni.optimize(model, batches, method=ni.NIO(steps=3)),
+    "nio_": lambda model, batches: ni.nio_(model, batches, steps=3),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_warnings_point_at_the_caller_and_are_given_once(name):
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+    nn.init.zeros_(model[3].weight)
+    batches = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(2)]
+    with pytest.warns(UserWarning, match="Sub-batches of one") as caught:
+        CALLS[name](model, iter(batches))
+    beginnings = ["Sub-batches of one", "All-zero tensors", "The batches ended"]
+    assert all(str(w.message).startswith(b) for w, b in zip(caught, beginnings, strict=True))
+    assert {w.filename for w in caught} == {__file__}
+
+
+def test_a_warning_about_the_optimizer_points_at_the_caller(small_model, digits_like):
+    sgd = torch.optim.SGD(small_model.parameters(), lr=0.1)
+    sgd.param_groups[0]["initial_lr"] = 0.2
+    with pytest.warns(UserWarning, match="A scheduler has set") as caught:
+        ni.nio_(small_model, digits_like, optimizer=sgd, steps=2)
+    assert [w.filename for w in caught] == [__file__]

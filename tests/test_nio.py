@@ -208,6 +208,7 @@ def test_include_and_exclude_choose_the_scaled_tensors(small_model, digits_like)
         ({"reinit_zeros": math.nan}, ValueError, "`reinit_zeros = nan`"),
         ({"tolerance": -1.0}, ValueError, "`tolerance = -1.0`"),
         ({"rule": "paper"}, TypeError, "`rule` should be a rule such as"),
+        ({"rule": ni.HeldNorm}, TypeError, "`rule` should be a rule such as"),
         ({"gradients_of": "Linear"}, TypeError, "`gradients_of` should be callable"),
     ],
 )

@@ -9,8 +9,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import neuroinit as ni
 from neuroinit import memory
 from neuroinit.gradients import ENGINES
-from neuroinit.methods.rules import BoundedAscent
-from tests.utils.architectures import case
 
 
 def test_history_has_one_record_a_step(small_model, digits_like):
@@ -159,20 +157,6 @@ def test_auto_streams_when_the_graphs_do_not_fit(small_model, digits_like, monke
         assert ni.optimize(small_model, digits_like, method=ni.NIO(steps=1)).engine == "stream"
 
 
-def test_graph_bytes_grow_with_the_batch():
-    from neuroinit.plan import make_plan
-    from neuroinit.problem import Problem
-
-    found = case("relu")
-    sizes = []
-    for n in (8, 16):
-        problem = Problem(found.build(), found.loss_fn)
-        problem.place(problem.unit_scales)
-        plan = make_plan(problem, found.batch(n), 2, 0.0, "cover", "sub-batch")
-        sizes.append(memory.graph_bytes(problem, found.batch(n), plan, 0))
-    assert 0 < sizes[0] < sizes[1]
-
-
 def test_free_memory_is_known_here():
     assert 2**20 < memory.free_memory(torch.device("cpu")) < 2**62
 
@@ -191,16 +175,3 @@ def test_the_progress_bar_is_for_terminals(small_model, digits_like, monkeypatch
     assert "the bound" in shown
     ni.optimize(small_model, digits_like, method=ni.NIO(steps=2), progress=False)
     assert capsys.readouterr().err == ""
-
-
-def test_a_method_of_ones_own(small_model, digits_like):
-    """An objective is a function of the moments, with the Gram matrix if it asks for it."""
-
-    def less_variance(moments):
-        return moments.norm - moments.variance
-
-    rule = BoundedAscent(less_variance, gram=True)
-    method = ni.NIO(steps=10, rule=rule, gamma=100.0, lr=0.05)
-    result = ni.optimize(small_model, digits_like, method=method)
-    assert result.settings["rule"]["objective"] == "less_variance"
-    assert len(result.history) == 10

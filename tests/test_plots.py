@@ -99,6 +99,14 @@ def test_plots_is_an_attribute_that_costs_nothing_before_use():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_run_that_is_never_finite_has_its_cross_at_the_first_step():
+    made, axes = ni.plots.figure(1)
+    ni.plots.draw_losses(axes[0, 0], [[math.nan], [2.0, 1.0, math.inf], [2.0, 1.0]], "C0", "SGD")
+    made.canvas.draw()
+    crosses = [line for line in axes[0, 0].lines if line.get_marker() == "x"]
+    assert [list(line.get_xdata()) for line in crosses] == [[0], [1]]
+
+
 def test_other_attributes_are_errors():
     with pytest.raises(AttributeError, match="no attribute 'plot'"):
         _ = ni.plot

@@ -231,6 +231,11 @@ def test_lsuv_takes_what_loaders_give():
         ni.lsuv_(model, [{"x": torch.randn(8, 4)}])
 
 
+def test_metainit_takes_a_function_for_its_choice():
+    with pytest.raises(TypeError, match="`scales_of` should be callable"):
+        ni.MetaInit(scales_of=3)
+
+
 class Conv1D(nn.Module):
     """As in transformers: a linear layer with its weight the other way round."""
 

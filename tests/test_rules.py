@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
+import neuroinit as ni
 from neuroinit.measures import Moments
-from neuroinit.methods.rules import BoundedAscent, HeldNorm, Rule
-from neuroinit.scales import Position
+from neuroinit.methods.rules import BoundedAscent, HeldNorm
+from neuroinit.scales import OneScale, Plain, Position
 
 RULE = HeldNorm()
 ONES = torch.ones(3, dtype=torch.float64)
@@ -22,11 +23,6 @@ def move(norm, gradient, state=None, progress=0.0, rule=RULE, start=ONES, loss=m
     state = rule.init(start) if state is None else state
     gradient = torch.tensor(gradient, dtype=torch.float64)
     return rule.move(Position(ONES, state, progress, loss), gradient, moments(norm), 1.0, 0.3)
-
-
-def test_both_are_rules():
-    assert isinstance(RULE, Rule)
-    assert isinstance(BoundedAscent(), Rule)
 
 
 def test_biases_start_at_the_clamp():
@@ -153,3 +149,10 @@ def test_fields_out_of_range(fields):
 def test_fields_of_the_wrong_kind(name):
     with pytest.raises(TypeError, match=f"`{name}` should be"):
         BoundedAscent(**{name: "cosine"})
+
+
+@pytest.mark.parametrize("kind", [BoundedAscent, OneScale, ni.GradInit, ni.MetaInit])
+@pytest.mark.parametrize("update", ["adam", Plain])
+def test_an_update_is_an_instance(kind, update):
+    with pytest.raises(TypeError, match="`update` should be an update rule such as"):
+        kind(update=update)

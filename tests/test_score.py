@@ -1,5 +1,7 @@
 """Zero-cost proxies: each against its definition, written out."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -46,6 +48,12 @@ def test_against_the_definitions(model, batch):
             "flops": 2 * (4 * 8 + 8 * 3),
         }
     )
+
+
+def test_a_sample_without_gradient_makes_theta_infinite():
+    model, inputs = nn.Linear(4, 3, bias=False), torch.randn(6, 4)
+    inputs[0] = 0.0
+    assert ni.score(model, (inputs, torch.zeros(6).long()), ["theta"]) == {"theta": math.inf}
 
 
 def test_the_model_is_left_as_it_was(model, batch):

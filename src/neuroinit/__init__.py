@@ -1,5 +1,7 @@
 """neuroinit: optimize the initialization of any PyTorch model before training it."""
 
+from typing import TYPE_CHECKING
+
 from neuroinit.auto import auto_
 from neuroinit.compare import compare
 from neuroinit.comparison import Comparison, ComparisonRecord
@@ -35,7 +37,6 @@ from neuroinit.scales import OneScale, Plain, TwoMomentAdam
 from neuroinit.score import score
 from neuroinit.version import __version__
 
-TYPE_CHECKING = False  # typing's own would be one more import
 if TYPE_CHECKING:
     from neuroinit import plots
 

@@ -7,11 +7,12 @@ from itertools import islice
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from neuroinit.borrow import isolated
 from neuroinit.checks import check_count
 from neuroinit.contest import AutoResult, Candidate, Contest, rounds_of
+from neuroinit.inputs import check_batches
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
 from neuroinit.methods.gradinit import GradInit
@@ -84,7 +85,8 @@ def auto_(
         >>> result.steps <= 40
         True
     """
-    _check(batches, candidates, optimizer)
+    check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
+    _check(candidates, optimizer)
     named = dict(default_candidates() if candidates is None else candidates)
     check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
     with isolated():
@@ -103,12 +105,7 @@ def _full(batches: list[Any]) -> list[Any]:
     return [b for b in batches if 2 * batch_size(b) >= batch_size(batches[0])]
 
 
-def _check(batches: Any, candidates: Any, optimizer: Any) -> None:
-    if isinstance(batches, (Tensor, Mapping)) or not isinstance(batches, Iterable):
-        raise TypeError(
-            "Parameter `batches` should be an iterable of batches. "
-            f"Found a `{type(batches).__name__}`."
-        )
+def _check(candidates: Any, optimizer: Any) -> None:
     check_optimizer(optimizer)
     if candidates is None:
         return

@@ -18,7 +18,19 @@ from neuroinit.problem import Problem
 from neuroinit.vectors import fingerprint
 
 FORMAT = "neuroinit-checkpoint-1"
-KEYS = {"identity", "random", "taken", "scales", "state", "history", "resolved"}
+KEYS = {
+    "identity",
+    "random",
+    "taken",
+    "scales",
+    "state",
+    "history",
+    "resolved",
+    "room",
+    "blocked",
+    "still",
+    "independent",
+}
 _SAME = (
     (
         "parameters",

@@ -56,6 +56,12 @@ def check_callable(name: str, value: Any) -> None:
         raise TypeError(_message(name, value, "callable"))
 
 
+def check_instance(name: str, value: Any, kind: type[Any], example: str) -> None:
+    """An instance of a class or a protocol, and not the class itself, which has its methods too."""
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise TypeError(_message(name, value, example))
+
+
 def _message(name: str, value: Any, expected: str) -> str:
     return f"Parameter `{name}` should be {expected}. Found `{name} = {value!r}`."
 

@@ -12,6 +12,7 @@ from typing import Any
 from neuroinit.errors import needs_extra
 from neuroinit.experiments import commands
 from neuroinit.result import load_result
+from neuroinit.version import __version__
 
 
 def demo(
@@ -101,7 +102,7 @@ def _table(rows: Sequence[dict[str, Any]], title: str) -> Any:
         name = "" if previous == row["network"] else row["network"]
         previous = row["network"]
         accuracies = " ".join(f"{100 * accuracy:.0f}" for accuracy in row["accuracy"])
-        norm = f"{row['gradient norm']:.2g}"
+        norm = "-" if row["gradient norm"] is None else f"{row['gradient norm']:.2g}"
         table.add_row(name, row["start"], norm, row["diverged"], f"{accuracies} %")
     return table
 
@@ -119,6 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `--debug` shows the traceback instead.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:
+        print(f"neuroinit {__version__}")
+        return 0
     debug = "--debug" in given
     try:
         with needs_extra("cli"):
@@ -128,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prog="neuroinit",
             description="Optimize the initialization of any PyTorch model before training it. "
             "`neuroinit COMMAND --help` tells more; `--debug` shows tracebacks; "
+            "`--version` prints the version; "
             "`--tyro-print-completion bash` (or zsh) prints shell completion.",
             args=[argument for argument in given if argument != "--debug"],
             config=(tyro.conf.OmitArgPrefixes,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from neuroinit.checks import check_callable
 from neuroinit.comparison import AS_IS, Comparison, ComparisonRecord
 from neuroinit.diagnose import GradientStats, measure
 from neuroinit.errors import GradientError
+from neuroinit.inputs import check_batches
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.warmup import Warmup
 from neuroinit.optimize import optimize
@@ -70,7 +71,8 @@ def compare(
         ['as it is', 'Kaiming', 'Xavier']
     """
     named = _named(methods)
-    _check(model_factory, batches, named, train)
+    _check(model_factory, named, train)
+    check_batches(batches, pairs=loss_fn is not None and compute_loss is None, again=True)
     seeds = _checked_seeds(seeds)
     warmed = any(isinstance(method, Warmup) for method in named.values())
     records: list[ComparisonRecord] = []
@@ -82,7 +84,7 @@ def compare(
                 seed_all(seed)
                 one = _One(model_factory(), held, loss_fn, compute_loss, engine, seed)
                 records.append(one.record(name, method, rest, train, warmed))
-    found = Comparison(records)
+    found = Comparison(records, next((n for n, m in named.items() if m is None), AS_IS))
     if show:
         found.print()
     return found
@@ -197,19 +199,12 @@ def _named(
     return named
 
 
-def _check(
-    model_factory: Any, batches: Any, named: dict[str, Initialization | None], train: Any
-) -> None:
+def _check(model_factory: Any, named: dict[str, Initialization | None], train: Any) -> None:
     check_callable("model_factory", model_factory)
     if isinstance(model_factory, nn.Module):
         raise TypeError(
             "Parameter `model_factory` should make a fresh model on every call. Found a module. "
             "Pass a function, for example `lambda: Net()`."
-        )
-    if isinstance(batches, Iterator) or not isinstance(batches, Iterable):
-        raise TypeError(
-            f"Parameter `batches` should be a list or a DataLoader, which can be gone through for "
-            f"every method. Found a `{type(batches).__name__}`."
         )
     if not named:
         raise ValueError("Parameter `methods` is empty. Pass for example `[None, NIO()]`.")

@@ -40,10 +40,16 @@ class ComparisonRecord(Record):
 
 
 class Comparison(Sequence[ComparisonRecord]):
-    """The records of :func:`compare`, one for each method and seed; printed as a table."""
+    """The records of :func:`compare`, one for each method and seed; printed as a table.
 
-    def __init__(self, records: Iterable[ComparisonRecord]) -> None:
-        self.records = list(records)
+    Args:
+        records: One for each method and seed.
+        base: The method that leaves every model as it is. Where there is no such method, the table
+            begins with a row for the models before.
+    """
+
+    def __init__(self, records: Iterable[ComparisonRecord], base: str = AS_IS) -> None:
+        self.records, self.base = list(records), base
 
     @overload
     def __getitem__(self, index: int) -> ComparisonRecord: ...
@@ -81,7 +87,7 @@ class Comparison(Sequence[ComparisonRecord]):
         summaries = {c: self.summary(c) for c, _ in shown}
         head = ["method", *(label for _, label in shown)]
         lines = [[m, *(_cell(*summaries[c][m]) for c, _ in shown)] for m in self.methods]
-        if AS_IS not in self.methods:
+        if self.base not in self.methods:
             lines.insert(0, ["(before)", *(self._before(c) for c, _ in shown)])
         if any(record.failed for record in self.records):
             head = [*head, "failed"]
@@ -121,8 +127,9 @@ class Comparison(Sequence[ComparisonRecord]):
         )
 
     def _title(self) -> str:
-        seeds = len({record.seed for record in self.records})
-        return f"{len(self.methods)} methods, {seeds} seeds: mean ± standard deviation"
+        methods = _counted(len(self.methods), "method")
+        seeds = _counted(len({record.seed for record in self.records}), "seed")
+        return f"{methods}, {seeds}: mean ± standard deviation"
 
     def _before(self, column: str) -> str:
         first = [r for r in self.records if r.method == self.methods[0]]
@@ -147,6 +154,10 @@ _COLUMNS = (
     ("cost", "cost in steps"),
     ("score", "score"),
 )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _mean_and_deviation(values: list[float]) -> tuple[float, float]:

@@ -20,10 +20,11 @@ from neuroinit.diagnose import Record
 from neuroinit.errors import GradientError, out_of_memory
 from neuroinit.methods.base import Initialization
 from neuroinit.optimize import optimize
-from neuroinit.problem import ComputeLoss, LossFunction, Problem, unwrap
+from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
 from neuroinit.result import Result
 from neuroinit.rollouts import OptimizerLike, Rollout
+from neuroinit.selection import unwrap
 from neuroinit.split import batch_size, cut, sub_batches
 
 START = "the start itself"

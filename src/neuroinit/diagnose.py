@@ -131,7 +131,7 @@ def gradient_stats(
         The statistics, whole model and per parameter tensor.
 
     Raises:
-        ValueError: If an argument is out of range, or a gradient is zero or not finite.
+        ValueError: If an argument is out of range, all gradients are zero, or one is not finite.
 
     Example:
         >>> _ = torch.manual_seed(0)

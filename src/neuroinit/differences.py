@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from neuroinit.collect import AllGradients, Objective
-from neuroinit.errors import NonFiniteError, listed
 from neuroinit.gradients import Derivative, sub_batch_gradients
 from neuroinit.measures import Moments
+from neuroinit.passes import check_derivative
 from neuroinit.plan import Plan, Share, only, share
 from neuroinit.problem import Problem
 from neuroinit.vectors import flatten, narrow, unflatten
@@ -45,10 +45,7 @@ def differences(problem: Problem, batch: Any, plan: Plan, objective: Objective) 
                 row = only(at.share.plan, d)
                 ahead, behind = (_moved_gradient(problem, batch, row, x * v) for x in (h, -h))
                 by_scale += problem.by_scales(ahead - behind) / (2 * h)
-        by_scale = problem.ranks.sum(by_scale)
-        bad = [n for n, g in zip(problem.scaled, by_scale, strict=True) if not torch.isfinite(g)]
-        if bad:
-            raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
+        by_scale = check_derivative(problem, problem.ranks.sum(by_scale))
         return Derivative(at.value, by_scale, at.collector.moments, at.loss)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +28,14 @@ class ZeroGradientError(GradientError):
 
 class LostRankError(RuntimeError):
     """Another process is gone, or somewhere else in the program."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line that called this package, however deep inside of it something was found."""
+    frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:

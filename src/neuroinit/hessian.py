@@ -17,7 +17,7 @@ from neuroinit.passes import gradient_of, second_backward
 from neuroinit.plan import Plan, part
 from neuroinit.problem import Problem
 from neuroinit.replaced import differentiate
-from neuroinit.vectors import flatten, unflatten
+from neuroinit.vectors import filled, flatten, unflatten
 
 Elementwise = Callable[[Tensor, Tensor], Tensor]
 
@@ -183,7 +183,7 @@ def _by(
         found = differentiate(
             [o for o, _ in live], theta, [part for _, part in live], create_graph=create_graph
         )
-    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True))
+    return filled(found, theta)
 
 
 def _sum(vectors: list[Tensor]) -> Tensor:

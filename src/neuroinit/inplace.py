@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,18 +25,8 @@ from neuroinit.result import Result
 from neuroinit.rollouts import OptimizerLike, rate_of
 from neuroinit.run import OnStep
 
-_OPTIONS = (
-    "compute_loss",
-    "engine",
-    "microbatch",
-    "progress",
-    "on_step",
-    "memory_limit",
-    "autocast",
-    "checkpoint",
-    "checkpoint_every",
-    "example",
-)
+_OWN = ("model", "batches", "loss_fn", "method")  # arguments that have names of their own here
+_OPTIONS = [name for name in inspect.signature(optimize).parameters if name not in _OWN]
 
 
 def nio_(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +26,30 @@ def mean_loss(loss: Any, size: int) -> Tensor:
         f"The loss should be a scalar or one value a sample. Found shape {tuple(loss.shape)} for "
         f"{size} samples. Reduce it, for example with `loss.flatten(1).mean(1)`."
     )
+
+
+def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
+    """An iterable of batches, and not a single batch.
+
+    Args:
+        batches: What was passed.
+        pairs: Whether a batch is ``(inputs, targets)``.
+        again: Whether it has to be gone through more than once.
+    """
+    found = f"a `{type(batches).__name__}`"
+    single = isinstance(batches, (Tensor, Mapping))
+    if pairs and isinstance(batches, (tuple, list)) and any(isinstance(b, Tensor) for b in batches):
+        found, single = f"{found} of tensors", True
+    if single or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"Parameter `batches` should be an iterable of batches. Found {found}. "
+            "Wrap a single batch in a list: `[(inputs, targets)]`; a data set, in a DataLoader."
+        )
+    if again and isinstance(batches, Iterator):
+        raise TypeError(
+            "Parameter `batches` should be a list or a DataLoader, which can be gone through for "
+            f"every method. Found {found}."
+        )
 
 
 def check_pair(batch: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuroinit.independence import are_independent
 from neuroinit.passes import check_graph, first_order_graph
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
@@ -38,7 +38,7 @@ class Room:
         largest = max(stop - start for start, stop in plan.pieces)
         if may_tell_pieces(problem):
             largest = max(largest, quarter(batch, plan))
-        if largest == 1 or plan.whole or not problem.independent(batch):
+        if largest == 1 or plan.whole or not are_independent(problem, batch):
             return None
         return Room("stream", largest // 2)
 
@@ -84,16 +84,15 @@ def fitting(
     needed = sample * largest + vectors
     if needed <= limit:
         return _quartered(problem, batch, plan, Room("stream", room.microbatch))
-    if largest > 1 and not plan.whole and problem.independent(batch):
+    if largest > 1 and not plan.whole and are_independent(problem, batch):
         fits = int(max(limit - vectors, 0) / sample)
         room = Room("stream", max(1, min(fits, largest)))
         needed = sample * (room.microbatch or 1) + 4 * vector
     if needed > limit:
-        warnings.warn(
+        problem.warn_once(
             f"A step needs about {_megabytes(needed)}, more than "
             f"{_megabytes(limit)} {'to be had' if memory_limit is None else 'of `memory_limit`'}. "
             "Smaller pieces than these are not possible, a smaller batch is; trying all the same.",
-            stacklevel=7,
         )
     return Room("stream", room.microbatch)
 
@@ -102,7 +101,7 @@ def _quartered(problem: Problem, batch: Any, plan: Plan, room: Room) -> Room:
     """`stream` takes a quarter of the batch at most: that is about a training step's memory."""
     most = quarter(batch, plan)
     larger = any(stop - start > most for start, stop in plan.pieces)
-    if room != Room("stream") or not larger or plan.whole or not problem.independent(batch):
+    if room != Room("stream") or not larger or plan.whole or not are_independent(problem, batch):
         return room
     return Room("stream", most)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -13,9 +13,16 @@ from torch import Tensor, nn
 
 from neuroinit.borrow import isolated, random_state, set_random_state
 from neuroinit.checkpoint import Checkpoint
-from neuroinit.checks import check_autocast, check_choice, check_count
+from neuroinit.checks import (
+    check_autocast,
+    check_callable,
+    check_choice,
+    check_count,
+    check_instance,
+)
 from neuroinit.distributed import Ranks, is_sharded, ranks
 from neuroinit.gradients import ENGINES
+from neuroinit.inputs import check_batches
 from neuroinit.memory import Room
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
@@ -53,15 +60,16 @@ def optimize(
         method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
         compute_loss: ``compute_loss(model, batch)``, for example
             ``lambda model, batch: model(**batch).loss``.
-        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``. All are exact.
+        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``, which are exact;
+            or ``"differences"``, which is not, for models that are sharded already.
         microbatch: Largest number of samples computed at once, for models whose samples don't see
             each other.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         on_step: Called with the record of every step, for loggers of your own.
-        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default 80% of
-            what is free on the device. It keeps all graphs while they fit, else streams them, in
-            micro-batches if one sub-batch alone would not fit. Where memory runs out all the
-            same, the step is done again in smaller pieces, and a warning says so.
+        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default half of
+            what is free on a CPU, and 80% of it on a GPU. It keeps all graphs while they fit, else
+            streams them, in micro-batches if one sub-batch alone would not fit. Where memory runs
+            out all the same, the step is done again in smaller pieces, and a warning says so.
         autocast: ``torch.bfloat16`` runs the forward passes, and with them the backward passes, in
             bfloat16 where torch's autocast does; sums stay in float32 and float64. Faster on
             hardware for it, and not exact: ``docs/performance.md`` has the error.
@@ -95,9 +103,9 @@ def optimize(
     method = NIO() if method is None else method
     all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
     with closing(all_ranks), all_ranks.together(), isolated():
-        pairs = loss_fn is not None and compute_loss is None
         batches = _data(batches, example, compute_loss)
-        _check(batches, method, pairs, engine, microbatch, memory_limit)
+        _check(method, engine, microbatch, memory_limit, on_step)
+        check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
         saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
@@ -146,31 +154,12 @@ def _problem(
     return Problem(model, loss_fn, compute_loss, method.selection(), autocast, ranks)
 
 
-def _check(
-    batches: Any,
-    method: Any,
-    pairs: bool,
-    engine: str,
-    microbatch: int | None,
-    memory_limit: int | None,
-) -> None:
-    if not isinstance(method, Initialization):
-        raise TypeError(
-            f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
-        )
+def _check(method: Any, engine: str, microbatch: Any, memory_limit: Any, on_step: Any) -> None:
+    check_instance("method", method, Initialization, "a method such as `NIO()`")
     check_choice("engine", engine, ("auto", *ENGINES, "differences"))
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
     if memory_limit is not None:
         check_count("memory_limit", memory_limit, 1, "of bytes")
-    pair = (
-        pairs
-        and isinstance(batches, (tuple, list))
-        and any(isinstance(item, Tensor) for item in batches)
-    )
-    if pair or isinstance(batches, (Tensor, Mapping)) or not isinstance(batches, Iterable):
-        raise TypeError(
-            f"Parameter `batches` should be an iterable of batches. Found a "
-            f"`{type(batches).__name__}`{' of tensors' if pair else ''}. "
-            "Wrap a single batch in a list: `[(inputs, targets)]`; a data set, in a DataLoader."
-        )
+    if on_step is not None:
+        check_callable("on_step", on_step)

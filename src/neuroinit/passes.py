@@ -17,7 +17,7 @@ from neuroinit.errors import (
 )
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
-from neuroinit.vectors import unflatten
+from neuroinit.vectors import filled, unflatten
 
 ZERO = torch.zeros((), dtype=torch.float64, device="cpu")
 
@@ -34,7 +34,7 @@ def gradient_of(
     names = problem.differentiated if names is None else names
     theta = problem.theta(names)
     found = problem.gradient(loss, names, create_graph, retain_graph)
-    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True))
+    return filled(found, theta)
 
 
 def check_loss(loss: Tensor) -> None:

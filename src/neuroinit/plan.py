@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.checks import check_choice, check_count, check_overlap
+from neuroinit.independence import are_independent
 from neuroinit.problem import Problem
 from neuroinit.split import SPLITS, Interval, batch_size, sub_batches
 
@@ -167,17 +167,16 @@ def make_plan(
     intervals = sub_batches(size, size if count == "samples" else int(count), overlap, split)
     norms = problem.batch_norms
     if norms and batch_stats == "sub-batch" and any(b - a == 1 for a, b in intervals) and size > 1:
-        warnings.warn(
+        problem.warn_once(
             "Sub-batches of one sample have no BatchNorm statistics of their own: those of the "
             "whole batch are used. Say so with `batch_stats='batch'`.",
-            stacklevel=3,
         )
         batch_stats = "batch"
     whole = batch_stats == "batch" and bool(norms)
     at_once = 1 if serial else len(intervals)
     scarce = problem.ranks.world > at_once  # ranks share a sub-batch
     cuttable = (microbatch is not None or overlap > 0 or scarce) and not whole
-    independent = cuttable and not norms and problem.independent(batch)
+    independent = cuttable and not norms and are_independent(problem, batch)
     if scarce and independent:
         ranks_each = math.ceil(problem.ranks.world / at_once)
         finest = max(1, min(b - a for a, b in intervals) // ranks_each)

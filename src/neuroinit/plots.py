@@ -271,12 +271,18 @@ def draw_layers(ax: Axes, before: GradientStats, after: GradientStats, quantity:
 
 
 def draw_losses(ax: Axes, curves: Sequence[Sequence[float]], color: str, label: str) -> None:
-    """Training losses of several seeds in one colour; a cross where a loss is not finite."""
+    """Training losses of several seeds in one colour; a cross where a loss is not finite.
+
+    A run whose first loss already is not has its cross at step 0, on the upper edge.
+    """
     for i, curve in enumerate(curves):
         finite = [value for value in curve if math.isfinite(value)]
         ax.plot(finite, color=color, linewidth=1, alpha=0.8, label=label if i == 0 else None)
-        if len(finite) < len(curve):
+        if finite and len(finite) < len(curve):
             ax.plot(len(finite) - 1, finite[-1], marker="x", color=color, ms=6)
+        elif curve and not finite:
+            edge = ax.get_xaxis_transform()
+            ax.plot(0, 1, marker="x", color=color, ms=6, transform=edge, clip_on=False)
     ax.set_yscale("log")
     ax.set_xlabel("step", fontsize=8)
     ax.legend(fontsize=8, frameon=False)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,8 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from neuroinit.borrow import Buffers, borrowed, seed_all, widen
 from neuroinit.distributed import ALONE, Ranks, is_sharded
-from neuroinit.draws import Draw, new_seed
-from neuroinit.errors import listed, out_of_memory
+from neuroinit.draws import new_seed
+from neuroinit.errors import warn
 from neuroinit.inputs import (
     check_callables,
     check_finite,
@@ -26,60 +24,12 @@ from neuroinit.inputs import (
 )
 from neuroinit.marks import Marks, Rows
 from neuroinit.replaced import Replaced, differentiate
-from neuroinit.split import Interval, batch_size, cut, map_tensors, ragged
-from neuroinit.vectors import HALF, dot, flatten, gram_matrix, narrow, unflatten, wide
+from neuroinit.selection import Selection, places, trainable, unwrap
+from neuroinit.split import Interval, batch_size, cut, map_tensors
+from neuroinit.vectors import HALF, dot, gram_matrix, narrow, unflatten, wide
 
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
-LooksAt = Callable[[nn.Module, str, Tensor], bool]
-Place = tuple[nn.Module, str, str]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which parameters get a scale, and whose gradients are looked at.
-
-    Args:
-        include: Shell patterns of the names that get a scale.
-        exclude: Shell patterns of the names that don't, even if included.
-        gradients_of: ``gradients_of(module, key, tensor)``: whether the gradient by a parameter,
-            held by a module under a key, is looked at; ``None`` for all trainable parameters, as
-            is a choice of none.
-        scales_of: In the same form, which parameters may get a scale.
-        draws: ``draws(model)``: fresh values for some parameters, by name.
-        needs_loss: Whether there has to be a loss.
-    """
-
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
-    gradients_of: LooksAt | None = None
-    scales_of: LooksAt | None = None
-    draws: Callable[[nn.Module], dict[str, Draw]] | None = None
-    needs_loss: bool = True
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
-    while True:
-        inner = [model._modules.get(key) for key in ("_orig_mod", "_original_module")]
-        found = next((module for module in inner if module is not None), None)
-        if found is not None:
-            model = found
-        elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-            model = model.module
-        else:
-            return model
-
-
-def places(model: nn.Module) -> list[Place]:
-    """``(module, key, name)`` wherever a parameter is held; a tied tensor has several places."""
-    names = {id(p): n for n, p in model.named_parameters()}
-    return [
-        (module, key, names[id(tensor)])
-        for module in model.modules()
-        for key, tensor in module._parameters.items()
-        if tensor is not None
-    ]
 
 
 class Problem:
@@ -95,6 +45,13 @@ class Problem:
         selection: Which parameters take part.
         autocast: Run the model's forward passes under autocast to this dtype.
         ranks: The processes that share the work on every batch.
+
+    Attributes:
+        independence: Whether samples don't see each other, of batches that are not ragged and of
+            those that are; what has not been tried yet is missing. See
+            :mod:`neuroinit.independence`.
+        tells_pieces: Whether one pass over several pieces can keep them apart; ``None`` if that has
+            not been tried yet. See :mod:`neuroinit.rows`.
     """
 
     sharded: ClassVar[bool] = False
@@ -109,16 +66,36 @@ class Problem:
         ranks: Ranks = ALONE,
     ) -> None:
         selection = selection or Selection()
-        self.ranks = ranks
         check_callables(model, loss_fn, compute_loss, selection.needs_loss)
-        self.model = unwrap(model)
+        self.model, self.ranks, self.autocast = unwrap(model), ranks, autocast
         self.has_loss = loss_fn is not None or compute_loss is not None
         self._loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
-        self.autocast = autocast
-        check_parameters(self.model)
+        self._check()
         self.parameters = dict(self.model.named_parameters())
-        if not self.sharded and any(is_sharded(p) for p in self.parameters.values()):
+        self.trainable = trainable(self.model)
+        self.original = {n: widen(p.detach()) for n, p in self.parameters.items()}
+        self.drawn = selection.draws(self.model) if selection.draws else {}
+        check_finite({n: p for n, p in self.parameters.items() if n not in self.drawn})
+        fresh = {n: draw.like(self.original[n]) for n, draw in self.drawn.items()}
+        self.start = self._theta = {**self.original, **fresh}
+        self.device = self.start[self.trainable[0]].device
+        self.zeros = [n for n in self.trainable if not self.start[n].any()]
+        self.scaled = selection.scaled(self.model, self.zeros, self.drawn)
+        self.differentiated = selection.differentiated(self.model)
+        self.seed = new_seed()
+        self.independence: dict[bool, bool] = {}
+        self.tells_pieces: bool | None = None
+        self.factors: dict[str, float] = {}
+        self.marks: dict[str, Tensor] = {}
+        self._places, self._marks = places(self.model), Marks()
+        self._buffers: Buffers = []
+        self._said: set[str] = set()
+
+    def _check(self) -> None:
+        """A model that cannot be differentiated by its parameters, or has none to train."""
+        check_parameters(self.model)
+        if not self.sharded and any(is_sharded(p) for p in self.model.parameters()):
             raise ValueError(
                 "The model is sharded (DTensor parameters), where `torch.autograd.grad` does not "
                 "work. Optimize it before `fully_shard` or `parallelize_module`, which is exact; "
@@ -126,66 +103,22 @@ class Problem:
                 "docs/distributed.md."
             )
         waiting = [n for n, m in self.model.named_modules() if isinstance(m, nn.SyncBatchNorm)]
-        if waiting and not ranks.alone:
+        if waiting and not self.ranks.alone:
             raise ValueError(
                 f"`{waiting[0]}` is a SyncBatchNorm, which waits for all ranks, and each computes "
                 "sub-batches of its own. Optimize before `convert_sync_batchnorm`."
             )
-        self.trainable = [n for n, p in self.parameters.items() if p.requires_grad]
-        if not self.trainable:
+        if not trainable(self.model):
             raise ValueError(
                 "The model has no trainable parameter: nothing to scale. "
                 "Set `requires_grad=True` on the parameters that are to be trained."
             )
-        self.original = {n: widen(p.detach()) for n, p in self.parameters.items()}
-        self.drawn = selection.draws(self.model) if selection.draws else {}
-        check_finite({n: p for n, p in self.parameters.items() if n not in self.drawn})
-        fresh = {n: draw.like(self.original[n]) for n, draw in self.drawn.items()}
-        self.start = {**self.original, **fresh}
-        self.device = self.start[self.trainable[0]].device
-        self.zeros = [n for n in self.trainable if not self.start[n].any()]
-        self._places = places(self.model)
-        self.scaled = self._select(selection)
-        self.seed = new_seed()
-        self._theta = self.start
-        self.factors: dict[str, float] = {}
-        self.marks: dict[str, Tensor] = {}
-        self._marks = Marks()
-        self._buffers: Buffers = []
-        self._independent: dict[bool, bool] = {}
-        self.tells_pieces: bool | None = None  # by one pass over several; not tried yet
-        self.differentiated = self._chosen(selection.gradients_of) or self.trainable
 
-    def _select(self, selection: Selection) -> list[str]:
-        live = [n for n in self._chosen(selection.scales_of) if n not in self.zeros]
-        unmatched = [p for p in selection.exclude if not fnmatch.filter(self.parameters, p)]
-        if not any(fnmatch.filter(self.parameters, p) for p in selection.include):
-            unmatched = [*selection.include, *unmatched]
-        if unmatched:
-            raise ValueError(
-                f"Pattern {listed(unmatched)} in `include` or `exclude` matches no parameter. "
-                f"The parameters are: {listed(list(self.parameters))}."
-            )
-        chosen = [
-            n
-            for n in live
-            if any(fnmatch.fnmatchcase(n, p) for p in selection.include)
-            and not any(fnmatch.fnmatchcase(n, p) for p in selection.exclude)
-        ]
-        if not chosen and not self.drawn:
-            raise ValueError(
-                f"Nothing to scale: of {len(self.trainable)} trainable parameters "
-                f"{len(self.zeros)} are all zero and the rest is ruled out by "
-                f"`include = {selection.include}` and `exclude = {selection.exclude}`."
-            )
-        return chosen
-
-    def _chosen(self, wanted: LooksAt | None) -> list[str]:
-        """The trainable parameters that a function of module, key and tensor wants."""
-        if wanted is None:
-            return self.trainable
-        names = {n for m, k, n in self._places if wanted(m, k, self.parameters[n])}
-        return [n for n in self.trainable if n in names]
+    def warn_once(self, message: str) -> None:
+        """Warn of something that would be said again with every batch."""
+        if message not in self._said:
+            self._said.add(message)
+            warn(message)
 
     # -- the scaled parameters ---------------------------------------------------------------
 
@@ -260,7 +193,7 @@ class Problem:
         )
 
     def zero_loss(self, batch: Any) -> float:
-        """The loss of a network that says nothing: of a zero output, or of all-zero parameters."""
+        """The loss of a network whose output is zero; without pairs, of all-zero parameters."""
         if self.compute_loss is not None:
             self.place(self.unit_scales, {n: torch.zeros_like(t) for n, t in self.start.items()})
             with self.session(), torch.no_grad():
@@ -330,52 +263,6 @@ class Problem:
     def batch_norms(self) -> list[str]:
         """Names of the modules that normalize over the batch."""
         return [n for n, m in self.model.named_modules() if isinstance(m, _BatchNorm)]
-
-    def independent(self, batch: Any) -> bool:
-        """Whether the loss is a mean over samples that don't see each other.
-
-        Tried on a first batch, and again on a first :func:`ragged` one.
-        """
-        kind = ragged(batch)
-        if kind not in self._independent:
-            self._independent[kind] = not self.batch_norms and self._tried(batch)
-        return self._independent[kind]
-
-    def _tried(self, batch: Any) -> bool:
-        """:meth:`_joins` on as much of the batch as memory allows."""
-        while True:
-            size, autocast = batch_size(batch), self.autocast
-            try:
-                self.autocast = None  # rounding would look like samples that see each other
-                return self._joins(batch)
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error) or size <= 2:
-                    raise
-            finally:
-                self.autocast = autocast
-            batch = cut(batch, 0, size // 2)
-
-    def _joins(self, batch: Any) -> bool:
-        """Whether the gradients of two parts of a batch make up the gradient of the whole."""
-        size = max(2, batch_size(batch) // self.ranks.world)  # what a rank is sure to have room for
-        if batch_size(batch) == 1:
-            return True
-        batch, first = cut(batch, 0, size), max(1, size // 3)
-        with self.session():
-            whole = self._whole_gradient(batch)
-            left = self._whole_gradient(cut(batch, 0, first))
-            right = self._whole_gradient(cut(batch, first, size), self.seed + first)
-        joined = (first * left + (size - first) * right) / size
-        tolerance = 1e-8 if whole.dtype == torch.float64 else 1e-3
-        return bool((whole - joined).norm() <= tolerance * whole.norm())
-
-    def _whole_gradient(self, batch: Any, seed: int | None = None) -> Tensor:
-        """With the random numbers of a piece of its own, on which samples may depend."""
-        theta = self.theta(self.trainable)
-        found = differentiate([self.loss(batch, seed)], theta)
-        return flatten(
-            [torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True)]
-        )
 
     @contextmanager
     def session(self, second_order: bool = False, marked: bool = False) -> Iterator[None]:

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from neuroinit.borrow import widen
 from neuroinit.diagnose import GradientStats, LayerStats, Record
 from neuroinit.draws import Draw
 from neuroinit.errors import listed
 from neuroinit.files import write_text
-from neuroinit.problem import unwrap
+from neuroinit.selection import unwrap
 
 FORMAT = "neuroinit-result-2"
 
@@ -73,6 +74,9 @@ class Result:
     def apply_(self, model: nn.Module) -> nn.Module:
         """Scale the parameters of a model in place; optimizers made before stay valid.
 
+        The model should have the start that the result was made from: its values are multiplied,
+        so that applying a result twice scales twice.
+
         Args:
             model: A model with the same parameter names; wrappers are looked through.
 
@@ -102,7 +106,7 @@ class Result:
         return model
 
     def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        wide = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+        wide = widen(tensor)
         if name in self.drawn:
             wide = self.drawn[name].like(wide)
         return wide * self.scales.get(name, 1.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neuroinit.checks import check_callable
+from neuroinit.errors import warn
 from neuroinit.problem import Problem
 
 OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
@@ -69,11 +69,10 @@ def check_optimizer(optimizer: Any) -> None:
         return
     for group in optimizer.param_groups:
         if "initial_lr" in group and group["initial_lr"] != group["lr"]:
-            warnings.warn(
+            warn(
                 f"A scheduler has set the learning rate to {group['lr']:.3g}, of "
                 f"{group['initial_lr']:.3g}: what it is now is used. Call this before "
                 "making the scheduler, or pass a function such as `lambda p: SGD(p, lr=0.1)`.",
-                stacklevel=4,
             )
             return
 

@@ -20,7 +20,7 @@ from neuroinit.passes import backward_by, check_loss, gradient_of, second_backwa
 from neuroinit.plan import Plan
 from neuroinit.problem import Problem
 from neuroinit.split import Interval, batch_size, cut
-from neuroinit.vectors import flatten, unflatten
+from neuroinit.vectors import filled, flatten, unflatten
 
 TRIAL = 9  # samples of the trial
 ENTRIES = 2**22  # of the gradients that `stream` holds at once, if there is more than one
@@ -132,9 +132,7 @@ def _together(
         found = problem.gradient_by(total, [*leaves, *theta], create_graph)
     if len(leaves) < len(theta) or any(g is not None for g in found[len(leaves) :]):
         raise NotByPieceError
-    gradients = [
-        torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=False)
-    ]
+    gradients = filled(found[: len(leaves)], leaves)
     return Group([loss.detach() for loss in losses], gradients, rows)
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +16,7 @@ from neuroinit.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.diagnose import GradientStats, measure
 from neuroinit.differences import check_differences
 from neuroinit.distributed import union
-from neuroinit.errors import GradientError, listed, out_of_memory
+from neuroinit.errors import GradientError, listed, out_of_memory, warn
 from neuroinit.memory import Room, fitting
 from neuroinit.methods.base import Initialization
 from neuroinit.plan import Plan, share
@@ -54,7 +53,7 @@ class Run:
         self.ranks = checkpoint.ranks
         self.checkpoint, self.states, self.given, self.taken = checkpoint, states, method, 0
         self.room, self.memory_limit = room, memory_limit
-        self.begun = self.shrunk = False
+        self.begun = False
         self.scales, self.state = method.start(problem)
         self.lowest = method.lowest(problem.scaled)
         self.history: list[StepRecord] = []
@@ -81,10 +80,9 @@ class Run:
                 if step + 1 < self.method.steps and self.checkpoint.due(step + 1):
                     self._save(stream)
         if len(self.history) < self.method.steps and stream.ended:
-            warnings.warn(
+            warn(
                 f"The batches ended after {len(self.history)} of {self.method.steps} steps; the "
                 "scales are those of the last one. Pass a list or a DataLoader to go on.",
-                stacklevel=4,
             )
         result = self._finish(stream, batch, stopped)
         self.checkpoint.remove()
@@ -105,7 +103,7 @@ class Run:
                 "room": dataclasses.astuple(self.room),
                 "blocked": self.blocked,
                 "still": self.still,
-                "independent": [list(pair) for pair in self.problem._independent.items()],
+                "independent": [list(pair) for pair in self.problem.independence.items()],
             }
         )
 
@@ -120,7 +118,7 @@ class Run:
         self.state = {name: read_tensor(data) for name, data in found["state"].items()}
         self.history = [StepRecord(**readable(record)) for record in found["history"]]
         self.method = dataclasses.replace(self.method, **found["resolved"])
-        self.problem._independent = dict(found["independent"])
+        self.problem.independence = dict(found["independent"])
 
     def _take(self, stream: Stream) -> Any:
         """The next batch; a short one after the first, as loaders end with, is passed over."""
@@ -169,13 +167,10 @@ class Run:
         if smaller is None:
             raise error
         self.room = smaller
-        if not self.shrunk:
-            warnings.warn(
-                "Memory ran out: going on in smaller pieces, which is slower. A lower "
-                "`memory_limit`, or `engine='stream'` and `microbatch=`, avoids the attempt.",
-                stacklevel=6,
-            )
-        self.shrunk = True
+        self.problem.warn_once(
+            "Memory ran out: going on in smaller pieces, which is slower. A lower "
+            "`memory_limit`, or `engine='stream'` and `microbatch=`, avoids the attempt."
+        )
 
     def _begin(self, batch: Any) -> None:
         """What needs a first batch: automatic settings, the engine, and a look for blocked ones."""
@@ -190,10 +185,9 @@ class Run:
         if not self.problem.sharded:
             self.blocked = blocked_by_zeros(self.problem, batch)
         if self.blocked:
-            warnings.warn(
+            self.problem.warn_once(
                 f"All-zero tensors keep the gradient from {listed(self.blocked)}: these cannot be "
                 "optimized. `reinit_zeros=0.01` gives all-zero tensors a small normal start.",
-                stacklevel=6,
             )
 
     def _room(self, batch: Any, plan: Plan) -> Room:

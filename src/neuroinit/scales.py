@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from neuroinit.checks import check_number
+from neuroinit.checks import check_instance, check_number
 
 State = dict[str, Tensor]
 
@@ -44,6 +44,11 @@ class Update(Protocol):
     ) -> tuple[Tensor, State]:
         """The scales after a step down ``gradient``, and the new state."""
         ...
+
+
+def check_update(update: Any) -> None:
+    """Raise for what is no update rule."""
+    check_instance("update", update, Update, "an update rule such as `TwoMomentAdam()`")
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,9 @@ class OneScale:
     """
 
     update: Update
+
+    def __post_init__(self) -> None:
+        check_update(self.update)
 
     def init(self, scales: Tensor) -> State:
         """The update's state."""

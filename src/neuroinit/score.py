@@ -100,11 +100,6 @@ def _gradsign(asked: _Asked) -> float:
     return gradsign(asked.model, asked.batch, asked.loss_fn, asked.compute_loss)
 
 
-def _theta(asked: _Asked) -> float:
-    stats = asked.samples
-    return stats.theta() if stats.norm_min > 0 else float("inf")
-
-
 def _parameters(asked: _Asked) -> float:
     return float(sum(p.numel() for p in asked.model.parameters() if p.requires_grad))
 
@@ -126,7 +121,7 @@ METRICS: dict[str, Callable[[_Asked], float]] = {
     "gradcosine": lambda asked: asked.samples.cosine,
     "gradsign": _gradsign,
     "grad_norm": lambda asked: asked.stats(1).norm,
-    "theta": _theta,
+    "theta": lambda asked: asked.samples.theta(),
     "parameters": _parameters,
     "flops": _flops,
 }

@@ -18,9 +18,10 @@ from neuroinit.borrow import borrowed
 from neuroinit.distributed import Ranks, fully_sharded, local, replicas, reshard
 from neuroinit.errors import listed
 from neuroinit.plan import part
-from neuroinit.problem import ComputeLoss, LossFunction, Problem, Selection
+from neuroinit.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.selection import Selection
 from neuroinit.split import Interval, batch_size, cut
-from neuroinit.vectors import flatten, gram_matrix, narrow
+from neuroinit.vectors import filled, flatten, gram_matrix, narrow
 
 CLOSE = 1e-3  # how well the gradients of parts of a batch have to make up that of the whole
 
@@ -54,6 +55,7 @@ class ShardedProblem(Problem):
             )
         self.shards = shards
         self.tells_pieces = False
+        self.independence = {False: False, True: False}  # pieces are not cut any further
         self.original = {n: local(p).detach().clone() for n, p in self.parameters.items()}
         self.start = self._theta = self.original
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
@@ -156,14 +158,7 @@ class ShardedProblem(Problem):
         with self.session():
             (loss,) = self.losses(cut(batch, 0, size), [(0, size)], False)
             found = self.gradient(loss, names, False, False)
-        theta = self.theta(names)
-        return flatten(
-            [torch.zeros_like(t) if g is None else g for g, t in zip(found, theta, strict=True)]
-        )
-
-    def independent(self, batch: Any) -> bool:
-        """Pieces are not cut any further."""
-        return False
+        return flatten(filled(found, self.theta(names)))
 
     def by_scales(self, gradient: Tensor) -> Tensor:
         """``<W_k, gradient_k>`` over all shards."""

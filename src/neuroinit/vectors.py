@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,11 @@ def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """The parts of a vector in the shapes, dtypes and devices of other tensors."""
     parts = torch.split(vector, [t.numel() for t in like])
     return [part.view(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
+
+
+def filled(found: Iterable[Tensor | None], like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients by tensors, with zeros where autograd has found none."""
+    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, like, strict=True))
 
 
 def combine(weights: Tensor, vectors: Sequence[Tensor]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
+import os
 import statistics
 import sys
 import time
@@ -120,14 +120,16 @@ def _used() -> float:
     if torch.cuda.is_available():
         return float(torch.cuda.memory_allocated())
     pages = Path("/proc/self/statm")
-    return (
-        float(pages.read_text().split()[1]) * resource.getpagesize() if pages.exists() else _peak()
-    )
+    if not pages.exists():
+        return _peak()
+    return float(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _peak() -> float:
     """Highest memory so far, in bytes: of the GPU if there is one, else of this process."""
     if torch.cuda.is_available():
         return float(torch.cuda.max_memory_allocated())
+    import resource  # Windows has none
+
     unit = 1 if sys.platform == "darwin" else 1024
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit

@@ -15,6 +15,7 @@ from torch import nn
 from neuroinit import plots
 from neuroinit.experiments.networks import kaiming, plain_cnn, residual_mlp
 from neuroinit.experiments.plain import Split, Training, digits, train
+from neuroinit.files import replacing
 from neuroinit.inplace import nio_
 from neuroinit.result import Result
 
@@ -67,17 +68,21 @@ def compare(network: str, seed: int, data: Split, epochs: int) -> Pair:
 
 
 def rows(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """One row a network and start: what a newcomer wants to know."""
+    """One row a network and start: what a newcomer wants to know.
+
+    A start whose gradients are finite on no seed has no norm.
+    """
     found = []
     for network in NETWORKS:
         mine = [pair for pair in pairs if pair.network == network]
         for start, runs in (("Kaiming", [p.kaiming for p in mine]), ("NIO", [p.nio for p in mine])):
-            stats = [p.result.before if start == "Kaiming" else p.result.after for p in mine]
+            ends = [p.result.before if start == "Kaiming" else p.result.after for p in mine]
+            norms = [stats.norm for stats in ends if stats]
             found.append(
                 {
                     "network": network,
                     "start": start,
-                    "gradient norm": statistics.median(s.norm for s in stats if s),
+                    "gradient norm": statistics.median(norms) if norms else None,
                     "diverged": f"{sum(r.diverged for r in runs)} of {len(runs)}",
                     "accuracy": [r.accuracy for r in runs],
                 }
@@ -97,4 +102,5 @@ def picture(pairs: Sequence[Pair], path: Path) -> None:
         if before and after:
             plots.draw_layers(row[1], before, after, "norm")
             plots.draw_layers(row[2], before, after, "cosine")
-    made.savefig(path)
+    with replacing(path) as temporary:
+        made.savefig(temporary, format=path.suffix.removeprefix(".") or "png")

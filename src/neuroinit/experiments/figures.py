@@ -132,7 +132,7 @@ def _record(stats: GradientStats, layers: bool) -> dict[str, Any]:
     return {
         "norm_ratio": stats.norm_ratio,
         "cosine": stats.cosine,
-        "layers": [{key: layer[key] for key in layer.keys()} for layer in weights],  # noqa: SIM118
+        "layers": [dict(layer) for layer in weights],
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from neuroinit.checks import check_instance
 from neuroinit.distributed import alone
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio import NIO
@@ -21,11 +22,9 @@ CURVES = ("loss", "cosine", "norm", "norm_max", "norm_min")
 
 def checked_method(method: Any) -> Initialization:
     """``NIO()`` for ``None``; anything that is no method is refused before training begins."""
-    if method is not None and not isinstance(method, Initialization):
-        raise TypeError(
-            f"Parameter `method` should be a method such as `NIO()`. Found `method = {method!r}`."
-        )
-    return NIO() if method is None else method
+    found: Initialization = NIO() if method is None else method
+    check_instance("method", found, Initialization, "a method such as `NIO()`")
+    return found
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from neuroinit.checks import check_count, check_number, check_patterns
 from neuroinit.draws import Draw, new_seed
 from neuroinit.plan import Plan, make_plan
-from neuroinit.problem import Problem, Selection
+from neuroinit.problem import Problem
 from neuroinit.scales import Position, State
+from neuroinit.selection import Selection
 from neuroinit.split import batch_size
 
 MEASURED = 8  # sub-batches in which gradients are compared before and after

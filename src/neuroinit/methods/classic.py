@@ -33,7 +33,7 @@ from torch.nn.modules.rnn import RNNCellBase
 from neuroinit.checks import check_choice, check_number
 from neuroinit.draws import Draw, new_seed
 from neuroinit.methods.base import Initialization
-from neuroinit.problem import places
+from neuroinit.selection import places
 
 # what `torch.nn.init.calculate_gain` knows
 NAMED_GAINS = ("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from neuroinit.draws import Draw
 from neuroinit.methods.classic import Kaiming, is_layer
-from neuroinit.problem import places
+from neuroinit.selection import places
 
 
 @dataclass(frozen=True, kw_only=True)

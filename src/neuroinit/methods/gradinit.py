@@ -22,7 +22,7 @@ from neuroinit.methods.base import Method, Step
 from neuroinit.passes import check_derivative
 from neuroinit.plan import Plan, make_plan
 from neuroinit.problem import Problem
-from neuroinit.scales import Position, State, TwoMomentAdam, Update
+from neuroinit.scales import Position, State, TwoMomentAdam, Update, check_update
 from neuroinit.vectors import dot, unflatten, wide
 
 # lr and steps of the authors' CIFAR-10 runs; everything else is as the defaults
@@ -39,9 +39,9 @@ GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
 class GradInit(Method):
     """GradInit, in the form of the authors' released code.
 
-    A batch is cut into two overlapping halves ``S`` and ``S~``. Where the norm of the gradient
-    ``g`` of ``S`` exceeds ``gamma``, the step goes down that norm; otherwise down
-    ``L(S~; theta - eta A(g)) / eta``, the loss after one optimizer step.
+    A batch is cut into two overlapping parts ``S`` and ``S~``, by default two thirds of it each.
+    Where the norm of the gradient ``g`` of ``S`` exceeds ``gamma``, the step goes down that norm;
+    otherwise down ``L(S~; theta - eta A(g)) / eta``, the loss after one optimizer step.
 
     Args:
         gamma: Bound of the gradient's norm: its L2 norm for SGD, its L1 norm for Adam.
@@ -76,11 +76,7 @@ class GradInit(Method):
         check_number("eta", self.eta, 0.0)
         check_choice("optimizer", self.optimizer, ("sgd", "adam"))
         check_overlap(self.overlap)
-        if isinstance(self.update, type) or not isinstance(self.update, Update):
-            raise TypeError(
-                "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
-                f"Found `update = {self.update!r}`."
-            )
+        check_update(self.update)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> GradInit:

@@ -20,8 +20,9 @@ from neuroinit.errors import NonFiniteError
 from neuroinit.methods.base import Initialization, Step
 from neuroinit.methods.classic import Orthogonal, is_affine
 from neuroinit.plan import Plan
-from neuroinit.problem import Problem, places
+from neuroinit.problem import Problem
 from neuroinit.scales import Position
+from neuroinit.selection import places
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuroinit.checks import check_number
+from neuroinit.checks import check_callable, check_number
 from neuroinit.hessian import check_length, curvature_derivative
 from neuroinit.methods.base import Method, Step
 from neuroinit.passes import check_derivative
 from neuroinit.plan import Plan
-from neuroinit.problem import LooksAt, Problem, Selection
-from neuroinit.scales import Position, State, Update
+from neuroinit.problem import Problem
+from neuroinit.scales import Position, State, Update, check_update
+from neuroinit.selection import LooksAt, Selection
 
 
 def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:
@@ -57,12 +58,10 @@ class MetaInit(Method):
         super().__post_init__()
         check_number("momentum", self.momentum, 0.0, 1.0, closed=True)
         check_number("eps", self.eps, 0.0)
-        bad = isinstance(self.update, type) or not isinstance(self.update, Update)
-        if self.update is not None and bad:
-            raise TypeError(
-                "Parameter `update` should be `None` or an update rule such as `TwoMomentAdam()`. "
-                f"Found `update = {self.update!r}`."
-            )
+        if self.update is not None:
+            check_update(self.update)
+        if self.scales_of is not None:
+            check_callable("scales_of", self.scales_of)
 
     def selection(self) -> Selection:
         """Matrices, unless told otherwise."""

@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuroinit.checks import check_callable, check_choice, check_count, check_number
+from neuroinit.checks import (
+    check_callable,
+    check_choice,
+    check_count,
+    check_instance,
+    check_number,
+)
 from neuroinit.differences import differences
 from neuroinit.errors import NonFiniteError
 from neuroinit.gradients import Derivative, derivative
@@ -30,8 +36,9 @@ from neuroinit.methods.rules import (
     mean_norm,
 )
 from neuroinit.plan import Plan, check_split, make_plan
-from neuroinit.problem import LooksAt, Problem, Selection
+from neuroinit.problem import Problem
 from neuroinit.scales import Plain, Position, State, TwoMomentAdam
+from neuroinit.selection import LooksAt, Selection
 
 RETREATS = 12  # how often a start that is not finite is shrunk before giving up
 
@@ -50,8 +57,8 @@ class NIO(Method):
     the letter and the authors' released code.
 
     Args:
-        gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network that says
-            nothing, times ``gamma_per_loss``.
+        gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network whose
+            output is zero, times ``gamma_per_loss``.
         gamma_per_loss: See ``gamma``; why it is 1 is in ``docs/defaults.md``.
         rate: How far training goes by a gradient, ``lr / (1 - momentum)`` for SGD: with it,
             ``"auto"`` is ``sqrt(loss / rate)``, where the first steps promise no more than the loss
@@ -96,11 +103,7 @@ class NIO(Method):
         check_split(self.sub_batches, self.overlap, self.split, self.batch_stats)
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
-        if not isinstance(self.rule, Rule):
-            raise TypeError(
-                "Parameter `rule` should be a rule such as `HeldNorm()` or `BoundedAscent()`. "
-                f"Found `rule = {self.rule!r}`."
-            )
+        check_instance("rule", self.rule, Rule, "a rule such as `HeldNorm()` or `BoundedAscent()`")
         if self.gradients_of is not None:
             check_callable("gradients_of", self.gradients_of)
         if self.min_bias_scale is not None:
@@ -111,7 +114,8 @@ class NIO(Method):
         """The paper to the letter: Alg. 3, Eq. 8, plain steps.
 
         Args:
-            preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``.
+            preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``;
+                without one, those of ``cifar10-resnet110``.
             **changes: Fields that differ from it.
 
         Example:
@@ -194,12 +198,12 @@ class NIO(Method):
         self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
     ) -> tuple[Position, Derivative]:
         """The derivative, from smaller scales if the rule can retreat from what is not finite."""
-        first_failure, lowest = None, self.lowest(problem.scaled)
+        lowest = self.lowest(problem.scaled)
 
         def descended(moments: Moments) -> Tensor:
             return self.rule.descended(position, moments, float(self.gamma))
 
-        for _ in range(RETREATS):
+        for attempt in range(RETREATS):
             problem.place(position.scales)
             try:
                 if engine == "differences":
@@ -207,12 +211,13 @@ class NIO(Method):
                 found = derivative(problem, batch, plan, descended, engine, self.rule.gram)
                 return position, found
             except NonFiniteError as failure:
-                first_failure = first_failure or failure
+                if attempt == 0:
+                    first_failure = failure
                 smaller = self.rule.retreat(position, self.lr)
                 if smaller is None:
                     break
                 position = dataclasses.replace(position, scales=torch.maximum(smaller, lowest))
-        raise first_failure or NonFiniteError("No derivative was taken.")
+        raise first_failure
 
     def selection(self) -> Selection:
         """Which parameters get a scale, and whose gradients are looked at."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neuroinit.checks import check_callable, check_number
 from neuroinit.measures import Moments
-from neuroinit.scales import Position, State, TwoMomentAdam, Update
+from neuroinit.scales import Position, State, TwoMomentAdam, Update, check_update
 
 Measure = Callable[[Moments], Tensor]
 
@@ -115,11 +115,7 @@ class BoundedAscent:
     def __post_init__(self) -> None:
         check_callable("objective", self.objective)
         check_callable("bounded", self.bounded)
-        if not isinstance(self.update, Update):
-            raise TypeError(
-                "Parameter `update` should be an update rule such as `TwoMomentAdam()`. "
-                f"Found `update = {self.update!r}`."
-            )
+        check_update(self.update)
 
     def start(self, names: list[str], lowest: Tensor) -> Tensor:
         """All ones."""
@@ -161,12 +157,13 @@ class HeldNorm:
       below ``gamma``. At ``gamma`` itself the branches of a residual network are still too large.
     - *hold*: above ``gamma``, the tensors that matter (``u_k`` above a share of the largest) shrink
       by equal steps. Below it they grow, and with them every weight that does not matter *yet*: the
-      depth of a network that says nothing has no derivative, and the last layer alone could meet
-      ``gamma``. Tensors that saturate what follows (``u_k`` below minus the share) shrink.
+      depth of a network whose output is about zero has no derivative, and the last layer alone
+      could meet ``gamma``. Tensors that saturate what follows (``u_k`` below minus the share)
+      shrink.
     - *ascend*: near ``gamma``, small and decaying steps up the objective.
 
-    Two things stay a step. Nothing shrinks once no scale moves the norm any more: the bound is then
-    below what the last bias alone contributes, and the outputs would no longer depend on the
+    Two guards hold a step back. Nothing shrinks once no scale moves the norm any more: the bound is
+    then below what the last bias alone contributes, and the outputs would no longer depend on the
     inputs. And nothing grows while the loss is well above the least so far: a network that says
     more, and says it wrong, is no better start.
 
