@@ -74,7 +74,7 @@ def test_a_lead_within_the_noise_is_no_reason(monkeypatch):
         monkeypatch.setattr(contest, "SURE", sure)
         model = network(gain=0.3)
         before = snapshot(model)
-        result = ni.auto_(model, learnable(), optimizer=sgd, budget=20, candidates=FEW)
+        result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=FEW)
         return result, before, model
 
     result, before, model = contested(1e9)
@@ -92,9 +92,70 @@ def test_an_outlier_is_not_all_the_noise():
     assert contest._lead([2.0], [1.0])[1] == math.inf
 
 
+def test_what_is_near_divergence_does_not_win():
+    model, named = network(), {"other": [0.1, 0.11], START: [1.0, 1.1]}
+    contested = contest.Contest(model, learnable(), nn.functional.cross_entropy, None, sgd)
+    assert contested._verdict(named)[0] == "other"
+    contested.hastened = {START: [1.0, 1.1], "other": [9.0, math.inf]}
+    winner, verdict = contested._verdict(named)
+    assert winner == START
+    assert "near divergence" in verdict
+
+
+def test_other_samples_judge():
+    def seen(batches):
+        return {float(x) for inputs, _ in batches for x in inputs[:, 0]}
+
+    for count, size in ((1, 64), (1, 8), (3, 16), (12, 8)):
+        judges, training = contest.divided(learnable(count, size), 1)
+        assert len(judges) >= 2
+        assert not seen(judges) & seen(training)
+        assert len(seen(judges) | seen(training)) == count * size
+    judges, _ = contest.divided(learnable(1, 8), 2)  # batch normalization of one sample is none
+    assert [len(y) for _, y in judges] == [2]
+    with pytest.raises(ValueError, match=r"at least 2 samples\. Found a batch of 3"):
+        contest.divided(learnable(1, 3), 2)
+
+
 def test_one_batch_judges_in_parts():
     result = ni.auto_(network(gain=1e4), learnable(1, 64), optimizer=sgd, budget=60, candidates=FEW)
     assert result.winner in FEW
+
+
+def test_what_the_optimizer_does_not_hold_stays():
+    model = network()
+    with torch.no_grad():
+        model[2].weight.mul_(1e4)
+    before = [p.clone() for p in model[0].parameters()]
+    optimizer = torch.optim.SGD(model[2:].parameters(), lr=0.1)
+    result = ni.auto_(model, learnable(), optimizer=optimizer, budget=60, candidates=FEW)
+    assert result.winner in FEW
+    assert all(torch.equal(a, b) for a, b in zip(before, model[0].parameters(), strict=True))
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("where", [0, -1])
+def test_data_that_is_not_finite_is_named(where):
+    batches = learnable()
+    batches[where][0][2, 3] = math.nan
+    with pytest.raises(ValueError, match=f"Batch {where % len(batches)} is not finite"):
+        ni.auto_(network(), batches, optimizer=sgd, budget=20, candidates=FEW)
+
+
+def test_a_function_that_takes_other_parameters():
+    model = network()
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="of the parameters that it is given"):
+        ni.auto_(model, learnable(), optimizer=lambda p: sgd(model.parameters()), candidates=FEW)
+    assert_unchanged(before, model)
+
+
+def test_a_rate_of_zero():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
+    with pytest.raises(ValueError, match="learning rate of `optimizer` is 0"):
+        ni.auto_(model, learnable(), optimizer=optimizer)
 
 
 def test_batches_that_are_a_little_shorter_take_part():
@@ -130,7 +191,12 @@ def test_budget_and_rounds():
     named = {f"normal {k}": ni.TruncNormal(std=0.1 * k) for k in range(1, 8)}
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=97, candidates=named)
     assert result.steps <= 97
-    assert sum(c.steps for c in result.candidates) == result.steps
+    in_haste = [c for c in result.candidates if c.hastened is not None]
+    assert result.candidates[0] in in_haste  # the start
+    assert len(in_haste) == 2
+    halving = sum(c.steps for c in result.candidates)
+    assert 97 - 97 // 3 - len(named) <= halving <= 97 - 97 // 3
+    assert (result.steps - halving) % 2 == 0
     assert max(len(c.scores) for c in result.candidates) == 3
     counts = sorted(len(c.scores) for c in result.candidates)
     assert counts[0] == 1

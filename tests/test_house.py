@@ -19,7 +19,8 @@ SOURCE = Path(neuroinit.__file__).parent
 # a module imports only from lines above its own
 ORDER = [
     {"errors", "checks", "version", "progress", "files"},
-    {"draws", "inputs", "split", "stream", "measures", "vectors", "random_data"},
+    {"draws", "split", "stream", "measures", "vectors", "random_data"},
+    {"inputs"},
     {"marks", "distributed"},
     {"products", "normalize", "layer_norm", "activations", "spread"},
     {"composed"},

@@ -14,6 +14,10 @@ from tests.utils import oracles
 from tests.utils.architectures import ZOO, case
 
 
+def binary(output, target):
+    return F.binary_cross_entropy(output, (target > 0).to(output.dtype))
+
+
 def build(found, batches=3):
     torch.manual_seed(0)
     return found.build(), [found.batch(n) for n in range(8, 8 + batches)]
@@ -131,27 +135,33 @@ def test_every_engine_gives_the_same_scales(found):
         assert runs[0].scales == pytest.approx(runs[1].scales, rel=tolerance)
 
 
-def test_gamma_auto_is_a_multiple_of_the_loss_at_zero_output(small_model, digits_like):
-    result = ni.optimize(small_model, digits_like, method=ni.NIO(steps=1))
-    assert result.settings["gamma"] == pytest.approx(math.log(3), rel=1e-5)
+@pytest.mark.parametrize(
+    ("last", "loss_fn", "expected"),
+    [
+        (nn.Identity(), F.cross_entropy, math.log(3)),
+        (nn.LogSoftmax(1), F.nll_loss, math.log(3)),
+        (nn.Sequential(nn.Linear(3, 1), nn.Flatten(0), nn.Sigmoid()), binary, math.log(2)),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), F.cross_entropy, math.log(3)),
+    ],
+    ids=["scores", "log-softmax", "sigmoid", "weight-norm"],
+)
+def test_gamma_auto_whatever_the_model_ends_in(small_model, digits_like, last, loss_fn, expected):
+    model = nn.Sequential(small_model, last)
+    result = ni.optimize(model, digits_like, loss_fn, ni.NIO(steps=1))
+    assert result.settings["gamma"] == pytest.approx(expected, rel=1e-6)
 
+    def compute_loss(model, batch):
+        return loss_fn(model(batch[0]), batch[1])
 
-def test_gamma_auto_with_compute_loss_uses_zero_parameters(small_model, digits_like):
-    result = ni.optimize(
-        small_model,
-        digits_like,
-        None,
-        ni.NIO(steps=1),
-        compute_loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
-    )
-    assert result.settings["gamma"] == pytest.approx(math.log(3), rel=1e-5)
+    same = ni.optimize(model, digits_like, None, ni.NIO(steps=1), compute_loss)
+    assert same.settings["gamma"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_gamma_auto_without_a_usable_loss_asks_for_a_number(small_model, digits_like):
     def loss_fn(output, target):
-        return (output**2).mean()  # 0 at zero output
+        return (output**2).mean()  # next to nothing for small parameters
 
-    with pytest.raises(ValueError, match=r"loss at zero output, which is 0\.0.*gamma=1\.0"):
+    with pytest.raises(ValueError, match=r"with parameters near zero, which is .*gamma=1\.0"):
         ni.optimize(small_model, digits_like, loss_fn, ni.NIO(steps=1))
 
 

@@ -125,3 +125,19 @@ def test_an_example_is_one_tensor(example):
 def test_a_loss_of_ones_own_needs_batches():
     with pytest.raises(TypeError, match="With `compute_loss`, pass `batches`"):
         ni.nio_(network(), example=EXAMPLE, compute_loss=lambda model, batch: 0)
+
+
+def test_shapes_that_fit_by_chance_are_no_classifier():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64))
+    with pytest.raises(ValueError, match="does not take random labels"):
+        ni.nio_(model, None, F.mse_loss, example=torch.randn(64, 64))
+
+
+def test_an_example_that_is_not_finite():
+    with pytest.raises(ValueError, match="`example` is not finite"):
+        ni.nio_(network(), example=torch.full((8, 36), float("nan")))
+
+
+def test_an_optimizer_that_is_none():
+    with pytest.raises(TypeError, match="It returned a `int`"):
+        ni.nio_(network(), example=EXAMPLE, optimizer=lambda p: 3)

@@ -11,8 +11,8 @@ from torch import nn
 
 from neuroinit.borrow import isolated
 from neuroinit.checks import check_count
-from neuroinit.contest import AutoResult, Candidate, Contest, rounds_of
-from neuroinit.inputs import check_batches
+from neuroinit.contest import START, AutoResult, Candidate, Contest, rounds_of
+from neuroinit.inputs import check_batches, check_callables, check_values
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
 from neuroinit.methods.gradinit import GradInit
@@ -20,7 +20,8 @@ from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.nio import NIO
 from neuroinit.problem import ComputeLoss, LossFunction
 from neuroinit.progress import Progress
-from neuroinit.rollouts import OptimizerLike, check_optimizer
+from neuroinit.rollouts import OptimizerLike, check_optimizer, others_frozen
+from neuroinit.selection import unwrap
 from neuroinit.split import batch_size
 
 KEPT = 64  # most batches that are held for it all
@@ -55,17 +56,19 @@ def auto_(
 
     Candidates are trained with your optimizer, on copies of the parameters, for a few steps; the
     better half goes on, and so forth (successive halving). The start itself is always in the last
-    round, and a candidate is applied only if it beats it by more than the noise between batches.
+    round, and a candidate is applied only if it beats it by more than the noise between batches,
+    and is not behind it at twice the learning rate, where what is near divergence diverges.
     Rollouts are without dropout, and hold one copy of the parameters for every candidate.
 
     Args:
         model: Any module.
         batches: Batches as for :func:`optimize`, of which up to 64 are held. The first four judge
-            and the others train; of fewer than eight, all do both.
+            and the others train; of fewer than eight, a quarter of each judges.
         loss_fn: ``loss_fn(output, target)``.
         optimizer: The optimizer that you will train with, made for this model, or a function of
-            parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched. Call
-            this before a scheduler changes its learning rate.
+            parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched, nor
+            are parameters that it does not hold. Call this before a scheduler changes its learning
+            rate.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
         budget: Training steps of all rollouts together. Making the candidates comes on top, and is
             part of the ``cost`` that the result states.
@@ -85,12 +88,15 @@ def auto_(
         >>> result.steps <= 40
         True
     """
+    check_callables(model, loss_fn, compute_loss)
     check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
-    _check(candidates, optimizer)
+    check_optimizer(optimizer)
+    _check(candidates)
     named = dict(default_candidates() if candidates is None else candidates)
     check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
-    with isolated():
+    with isolated(), others_frozen(unwrap(model), optimizer):
         kept = _full(list(islice(batches, KEPT)))
+        check_values(kept)
         contest = Contest(model, kept, loss_fn, compute_loss, optimizer)
         with Progress("auto", len(named) + budget, progress) as bar:
             contest.enter(named, bar, forgiving=candidates is None)
@@ -105,8 +111,7 @@ def _full(batches: list[Any]) -> list[Any]:
     return [b for b in batches if 2 * batch_size(b) >= batch_size(batches[0])]
 
 
-def _check(candidates: Any, optimizer: Any) -> None:
-    check_optimizer(optimizer)
+def _check(candidates: Any) -> None:
     if candidates is None:
         return
     if not isinstance(candidates, Mapping):
@@ -114,6 +119,8 @@ def _check(candidates: Any, optimizer: Any) -> None:
             "Parameter `candidates` should map names to methods, such as `{'NIO': NIO()}`. "
             f"Found `candidates = {candidates!r}`."
         )
+    if START in candidates:
+        raise ValueError(f"Parameter `candidates` should have other names than `{START}`.")
     for name, candidate in candidates.items():
         methods = list(candidate) if isinstance(candidate, (list, tuple)) else [candidate]
         if not methods or not all(isinstance(m, Initialization) for m in methods):

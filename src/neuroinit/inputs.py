@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from neuroinit.checks import check_callable
 from neuroinit.errors import listed
+from neuroinit.split import map_tensors
 
 
 def mean_loss(loss: Any, size: int) -> Tensor:
@@ -50,6 +51,17 @@ def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
             "Parameter `batches` should be a list or a DataLoader, which can be gone through for "
             f"every method. Found {found}."
         )
+
+
+def check_values(batches: Sequence[Any]) -> None:
+    """Inputs and targets that no loss can be taken of."""
+    for k, batch in enumerate(batches):
+        tensors: list[Tensor] = []
+        map_tensors(tensors.append, batch)
+        for tensor in tensors:
+            if not _finite(tensor):
+                shape = tuple(tensor.shape)
+                raise ValueError(f"Batch {k} is not finite: found NaN or inf in a tensor {shape}.")
 
 
 def check_pair(batch: Any) -> None:

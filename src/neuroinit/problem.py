@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from neuroinit.vectors import HALF, dot, gram_matrix, narrow, unflatten, wide
 
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
+NEARLY_ZERO = (1e-8, 1e-2)  # what parameters are multiplied by; the second where it is too little
 
 
 class Problem:
@@ -193,15 +195,19 @@ class Problem:
         )
 
     def zero_loss(self, batch: Any) -> float:
-        """The loss of a network whose output is zero; without pairs, of all-zero parameters."""
-        if self.compute_loss is not None:
-            self.place(self.unit_scales, {n: torch.zeros_like(t) for n, t in self.start.items()})
+        """The loss of a network that knows nothing: with parameters that are nearly zero.
+
+        At zero itself, normalized weights and outputs are not defined; and a zero output is no
+        answer of a model that ends in a softmax, a sigmoid or a variance.
+        """
+        found = math.nan
+        for factor in NEARLY_ZERO:
+            self.place(self.unit_scales, {n: factor * t for n, t in self.start.items()})
             with self.session(), torch.no_grad():
-                return float(self.loss(batch))
-        with self.session(), torch.no_grad():
-            output, target = self._forward(batch, self.seed)
-            loss = self._loss_fn(map_tensors(torch.zeros_like, output), target)
-            return float(mean_loss(loss, batch_size(batch)))
+                found = float(self.loss(batch))
+            if math.isfinite(found):
+                break
+        return found
 
     def output(self, inputs: Any) -> Any:
         """What the model makes of inputs, at the start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,6 +79,8 @@ def random_batches(
         raise ValueError(
             f"Parameter `example` should be a batch of inputs. Found shape {tuple(example.shape)}."
         )
+    if example.is_floating_point() and not example.isfinite().all():
+        raise ValueError("Parameter `example` is not finite: found NaN or inf in it.")
     if not example.is_floating_point() and int(example.min()) < 0:
         raise ValueError(
             "Parameter `example` has integers, of which uniform ones up to the largest are drawn, "
@@ -126,11 +129,15 @@ def in_place_of_data(
         if loss_fn is None:  # inputs are all that is needed
             return found
         try:
-            loss = torch.as_tensor(loss_fn(output, next(iter(found))[1].to(output.device)))
-        except (RuntimeError, ValueError, IndexError) as error:
+            with warnings.catch_warnings():  # that a regression's shapes fit by chance
+                warnings.filterwarnings("error", "Using a target size")
+                loss = torch.as_tensor(loss_fn(output, next(iter(found))[1].to(output.device)))
+        except (RuntimeError, ValueError, IndexError, UserWarning) as error:
             problem = problem or str(error)
             continue
-        if found.classes > 1 and bool(loss.isfinite().all()):
+        if not loss.isfinite().all():
+            problem = problem or "the loss is not finite"
+        elif found.classes > 1:
             _check_tokens(inputs, output, place)
             return found
     raise ValueError(

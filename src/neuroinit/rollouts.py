@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,23 +28,18 @@ def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor
         values: The copies, by name.
 
     Raises:
-        ValueError: If the optimizer was not made for the model.
+        ValueError: If a function makes an optimizer of other parameters than it is given.
     """
     if not isinstance(optimizer, Optimizer):
-        made = optimizer([v for v in values.values() if v.requires_grad])
-        if not isinstance(made, Optimizer):
-            raise TypeError(
-                "Parameter `optimizer` should be an optimizer, or a function of parameters that "
-                f"makes one. It returned a `{type(made).__name__}`."
+        made = _made_by(optimizer, [v for v in values.values() if v.requires_grad])
+        given = {id(v) for v in values.values()}
+        if any(id(p) not in given for group in made.param_groups for p in group["params"]):
+            raise ValueError(
+                "The function `optimizer` should make an optimizer of the parameters that it is "
+                "given, such as `lambda p: SGD(p, lr=0.1)`. Found others in it."
             )
         return made
     twins = {id(p): values[n] for n, p in model.named_parameters()}
-    held = [p for group in optimizer.param_groups for p in group["params"]]
-    if not any(id(p) in twins for p in held):
-        raise ValueError(
-            "Parameter `optimizer` holds no parameter of the model. Make it with "
-            "`model.parameters()`, or pass a function such as `lambda p: SGD(p, lr=0.1)`."
-        )
     state, empty = optimizer.state, copy.copy(optimizer.state)
     empty.clear()
     optimizer.state = empty
@@ -51,6 +47,38 @@ def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor
         return _copied(optimizer, dict(twins))
     finally:
         optimizer.state = state
+
+
+def _made_by(function: Callable[[Iterable[Tensor]], Optimizer], given: list[Tensor]) -> Optimizer:
+    made = function(given)
+    if not isinstance(made, Optimizer):
+        raise TypeError(
+            "Parameter `optimizer` should be an optimizer, or a function of parameters that makes "
+            f"one. It returned a `{type(made).__name__}`."
+        )
+    return made
+
+
+@contextmanager
+def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
+    """What an optimizer does not hold is not trained by it: for now, it needs no gradient."""
+    if not isinstance(optimizer, Optimizer):
+        yield
+        return
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    others = [p for p in model.parameters() if p.requires_grad and id(p) not in held]
+    if len(others) == sum(p.requires_grad for p in model.parameters()):
+        raise ValueError(
+            "Parameter `optimizer` holds no parameter of the model. Make it with "
+            "`model.parameters()`, or pass a function such as `lambda p: SGD(p, lr=0.1)`."
+        )
+    try:
+        for parameter in others:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in others:
+            parameter.requires_grad_(True)
 
 
 def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
@@ -68,7 +96,12 @@ def check_optimizer(optimizer: Any) -> None:
         check_callable("optimizer", optimizer)
         return
     for group in optimizer.param_groups:
-        if "initial_lr" in group and group["initial_lr"] != group["lr"]:
+        if not group.get("lr", 1.0):
+            raise ValueError(
+                "The learning rate of `optimizer` is 0 now. Call this before making a scheduler "
+                "that warms up, or pass a function such as `lambda p: SGD(p, lr=0.1)`."
+            )
+        if "initial_lr" in group and not math.isclose(group["initial_lr"], group["lr"]):
             warn(
                 f"A scheduler has set the learning rate to {group['lr']:.3g}, of "
                 f"{group['initial_lr']:.3g}: what it is now is used. Call this before "
@@ -87,7 +120,11 @@ def rate_of(optimizer: OptimizerLike) -> float | None:
         True
     """
     check_optimizer(optimizer)
-    made = optimizer if isinstance(optimizer, Optimizer) else optimizer([torch.zeros(1)])
+    made = (
+        optimizer
+        if isinstance(optimizer, Optimizer)
+        else _made_by(optimizer, [torch.zeros(1, requires_grad=True)])
+    )
     if not isinstance(made, torch.optim.SGD):
         return None
     rates = [_rate(group) for group in made.param_groups]

@@ -40,6 +40,7 @@ from neuroinit.problem import Problem
 from neuroinit.scales import Plain, Position, State, TwoMomentAdam
 from neuroinit.selection import LooksAt, Selection
 
+NOTHING = 1e-7  # a loss that is taken for zero
 RETREATS = 12  # how often a start that is not finite is shrunk before giving up
 
 
@@ -139,14 +140,14 @@ class NIO(Method):
         return cls(**{**_REFERENCE, **_preset(preset), **changes})
 
     def resolve(self, problem: Problem, batch: Any) -> NIO:
-        """``gamma="auto"`` becomes a multiple of the loss at zero output."""
+        """``gamma="auto"`` becomes a multiple of the loss of a network that knows nothing."""
         if self.gamma != "auto":
             return self
         loss = problem.zero_loss(batch)
-        if not 0 < loss < float("inf"):
+        if not NOTHING < loss < float("inf"):
             raise ValueError(
-                f"`gamma = 'auto'` takes the bound from the loss at zero output, which is {loss}. "
-                "Pass a number, for example `gamma=1.0`."
+                "`gamma = 'auto'` takes the bound from the loss with parameters near zero, which "
+                f"is {loss}. Pass a number, for example `gamma=1.0`."
             )
         usual = self.gamma_per_loss * loss
         if self.rate is None:
