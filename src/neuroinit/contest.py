@@ -191,19 +191,19 @@ class Contest:
             for result in self.results[name]:
                 result.apply_(self.model)
             rollout = Rollout(self.problem, self._values(), self.optimizer, HASTE)
-        self._train(rollout, steps)
+        self._train(rollout, steps, another=True)
         return rollout.judge(self.judges)
 
-    def _train(self, rollout: Rollout, steps: int) -> None:
-        """Some steps, which count and are timed."""
+    def _train(self, rollout: Rollout, steps: int, another: bool = False) -> None:
+        """Some steps, which count and are timed; or with the batches in another order."""
         before, begun = len(rollout.losses), time.perf_counter()
-        rollout.train(itertools.islice(self._order(), before, None), steps)
+        rollout.train(itertools.islice(self._order(int(another)), before, None), steps)
         self.trained += time.perf_counter() - begun
         self.done += len(rollout.losses) - before
 
-    def _order(self) -> Iterator[Any]:
+    def _order(self, seed: int) -> Iterator[Any]:
         """The training batches, again and again, in another order each time; alike for everyone."""
-        generator = random.Random(0)
+        generator = random.Random(seed)
         while True:
             yield from generator.sample(self.training, len(self.training))
 
