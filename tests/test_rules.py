@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 import neuroinit as ni
 from neuroinit.measures import Moments
@@ -156,3 +157,18 @@ def test_fields_of_the_wrong_kind(name):
 def test_an_update_is_an_instance(kind, update):
     with pytest.raises(TypeError, match="`update` should be an update rule such as"):
         kind(update=update)
+
+
+def test_a_deep_plain_network_does_not_swing_around_the_bound():
+    """Its norm goes with a high and changing power of the scales."""
+    torch.manual_seed(0)
+    layers = [module for _ in range(12) for module in (nn.Linear(16, 16), nn.GELU())]
+    model = nn.Sequential(*layers, nn.Linear(16, 4))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    batches = [(torch.randn(64, 16), torch.randint(4, (64,))) for _ in range(40)]
+    result = ni.optimize(model, batches)
+    logs = [math.log(record.norm / result.settings["gamma"]) for record in result.history]
+    assert max(map(abs, logs)) > 3  # an explosion that the first steps overdo
+    assert max(map(abs, logs[6:])) < 1.5

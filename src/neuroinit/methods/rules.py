@@ -159,7 +159,8 @@ class HeldNorm:
       by equal steps. Below it they grow, and with them every weight that does not matter *yet*: the
       depth of a network whose output is about zero has no derivative, and the last layer alone
       could meet ``gamma``. Tensors that saturate what follows (``u_k`` below minus the share)
-      shrink.
+      shrink. Whenever a step went past ``gamma`` by more than a factor of e, the longest of these
+      steps is halved: the norm of a deep plain network could swing for ever.
     - *ascend*: near ``gamma``, small and decaying steps up the objective.
 
     Two guards hold a step back. Nothing shrinks once no scale moves the norm any more: the bound is
@@ -209,11 +210,14 @@ class HeldNorm:
     def init(self, scales: Tensor) -> State:
         """What is remembered.
 
-        Whether the start is being shrunk (1, 0; -1 before that is decided), the least loss so far,
-        and which tensors are weights.
+        Whether the start is being shrunk (1, 0; -1 before that is decided), on which side of the
+        bound the norm was held last, how much of ``lr`` a holding step may take, the least loss so
+        far, and which tensors are weights.
         """
         return {
             "shrinking": scales.new_tensor(-1.0),
+            "side": scales.new_tensor(0.0),
+            "reach": scales.new_tensor(1.0),
             "loss": scales.new_tensor(math.inf),
             "weight": (scales >= 1).to(scales),
         }
@@ -235,30 +239,33 @@ class HeldNorm:
         scales, norm = position.scales, float(moments.norm)
         u = gradient * scales
         shrinking = self._shrinking(position, moments, gamma)
-        least = min(position.loss, float(position.state["loss"]))
         floor = float(u.abs().sum()) < FLOOR
+        state = {**position.state, "shrinking": scales.new_tensor(float(shrinking and not floor))}
+        state["loss"] = scales.new_tensor(min(position.loss, float(position.state["loss"])))
         if shrinking and not floor:
             wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
             step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
         elif self._off(moments, gamma):
+            off = math.log(norm / gamma)
+            missed = off * float(position.state["side"]) < 0 and abs(off) > 1
+            state["side"] = scales.new_tensor(math.copysign(1.0, off))
+            state["reach"] = position.state["reach"] / (2 if missed else 1)
             towards = self._falling(u) if norm > gamma else self._rising(u, position)
-            length = math.log(gamma / norm) / max(float((u * towards).sum()), 1e-6)
-            louder = position.loss - least > (self.loss_within - 1) * abs(least)
-            stays = floor if norm > gamma else louder
-            step = towards * (0.0 if stays else max(-lr, min(lr, length)))
+            length = -off / max(float((u * towards).sum()), 1e-6)
+            longest = lr * float(state["reach"])
+            stays = floor if norm > gamma else self._louder(position, float(state["loss"]))
+            step = towards * (0.0 if stays else max(-longest, min(longest, length)))
         else:
             length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
-        state = {
-            "shrinking": scales.new_tensor(float(shrinking and not floor)),
-            "loss": scales.new_tensor(least),
-            "weight": position.state["weight"],
-        }
         return scales * step.exp(), state
 
     def retreat(self, position: Position, lr: float) -> Tensor | None:
         """Shrink blindly; a network that was finite once is not touched this way."""
         return position.scales * math.exp(-lr) if position.state["shrinking"] != 0 else None
+
+    def _louder(self, position: Position, least: float) -> bool:
+        return position.loss - least > (self.loss_within - 1) * abs(least)
 
     def _falling(self, u: Tensor) -> Tensor:
         """Which tensors shrink the norm by shrinking; if none does, those that do by growing."""
