@@ -278,3 +278,21 @@ def test_regression_with_targets_of_any_size(size):
     x, y = batches[0]
     assert 1e-3 * size < model(x).std() < 2 * size
     assert F.mse_loss(model(x), y) < 2 * y.square().mean()
+
+
+def test_a_head_that_no_loss_sees_keeps_its_values_in_an_explosion():
+    torch.manual_seed(0)
+    model = nn.ModuleDict(
+        {"body": nn.Linear(4, 8), "head": nn.Linear(8, 3), "other": nn.Linear(8, 3)}
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(9.0)
+    batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(12)]
+
+    def compute_loss(model, batch):
+        return F.cross_entropy(model["head"](model["body"](batch[0]).relu()), batch[1])
+
+    scales = ni.optimize(model, batches, None, ni.NIO(steps=12), compute_loss).scales
+    assert scales["head.weight"] < 0.5
+    assert scales["other.weight"] == scales["other.bias"] == 1.0

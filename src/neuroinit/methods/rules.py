@@ -212,10 +212,11 @@ class HeldNorm:
 
         Whether the start is being shrunk (1, 0; -1 before that is decided), on which side of the
         bound the norm was held last, how much of ``lr`` a holding step may take, the least loss so
-        far, and which tensors are weights.
+        far, which tensors are weights, and which have had a derivative: others keep their values.
         """
         return {
             "shrinking": scales.new_tensor(-1.0),
+            "used": torch.zeros_like(scales),
             "side": scales.new_tensor(0.0),
             "reach": scales.new_tensor(1.0),
             "loss": scales.new_tensor(math.inf),
@@ -258,7 +259,8 @@ class HeldNorm:
         else:
             length = self.ascent * lr * (1 - position.progress)
             step = -length * u / u.abs().max().clamp_min(1e-12)
-        return scales * step.exp(), state
+        state["used"] = torch.where(u != 0, 1.0, position.state["used"])
+        return torch.where(state["used"] > 0, scales * step.exp(), 1.0), state
 
     def retreat(self, position: Position, lr: float) -> Tensor | None:
         """Shrink blindly; a network that was finite once is not touched this way."""
