@@ -87,7 +87,10 @@ class AutoResult:
         width = max(len(c.name) for c in self.candidates)
         for c in sorted(self.candidates, key=_standing):
             scores = "  ".join(f"{s:8.4g}" for s in c.scores)
-            lines.append(f"  {c.name:<{width}}  {scores or c.failed}")
+            hasty = (
+                "" if c.hastened is None else f"  ({c.hastened:.4g} at {HASTE:g} times the rate)"
+            )
+            lines.append(f"  {c.name:<{width}}  {scores or c.failed}{hasty}")
         return "\n".join(lines)
 
 
