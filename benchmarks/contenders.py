@@ -98,6 +98,7 @@ METHODS: dict[str, Contender] = {
     "NIO(), biases as they are": changed(rule=KeptBiases()),
     "NIO(), grows to lower a norm": changed(rule=EitherWay()),
     "NIO(), explosions held only": changed(rule=HeldNorm(shrink_above=1e30)),
+    "NIO(), steps stay long": changed(rule=HeldNorm(miss=1e30)),
     "NIO(), no ascent": changed(rule=HeldNorm(ascent=0.0)),
     "NIO(), grows at any loss": changed(rule=HeldNorm(loss_within=1e30)),
     "NIO(), cosine of every tensor": learned(PerTensorCosine(), seeds=1),

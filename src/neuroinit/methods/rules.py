@@ -176,6 +176,7 @@ class HeldNorm:
         shrink_above: Shrink a start whose norm is above this multiple of ``gamma``.
         shrink_to: How far, as a multiple of ``gamma``.
         band: The norm is right if its logarithm is within this distance of ``gamma``'s.
+        miss: A step past ``gamma`` by more than this, in the logarithm, halves the longest step.
         share: Which tensors matter.
         grow: Below ``gamma``, weights that do not matter yet grow too.
         loss_within: Nothing grows while the loss is above this multiple of the least so far.
@@ -187,6 +188,7 @@ class HeldNorm:
     shrink_above: float = 5.0
     shrink_to: float = 0.3
     band: float = 0.2
+    miss: float = 1.0
     share: float = 0.2
     grow: bool = True
     loss_within: float = 1.2
@@ -198,6 +200,7 @@ class HeldNorm:
         check_number("shrink_above", self.shrink_above, 1.0)
         check_number("shrink_to", self.shrink_to, 0.0, 1.0)
         check_number("band", self.band, 0.0)
+        check_number("miss", self.miss, 0.0)
         check_number("share", self.share, 0.0, 1.0, closed=True)
         check_number("loss_within", self.loss_within, 1.0)
         check_number("ascent", self.ascent, 0.0, closed=True)
@@ -248,7 +251,7 @@ class HeldNorm:
             step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
         elif self._off(moments, gamma):
             off = math.log(norm / gamma)
-            missed = off * float(position.state["side"]) < 0 and abs(off) > 1
+            missed = off * float(position.state["side"]) < 0 and abs(off) > self.miss
             state["side"] = scales.new_tensor(math.copysign(1.0, off))
             state["reach"] = position.state["reach"] / (2 if missed else 1)
             towards = self._falling(u) if norm > gamma else self._rising(u, position)
