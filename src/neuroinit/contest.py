@@ -241,7 +241,7 @@ class Contest:
                 f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
                 "the model is left alone"
             )
-        if self.hastened and _mean(self.hastened[best]) > _mean(self.hastened[START]):
+        if best in self.hastened and _mean(self.hastened[best]) > _mean(self.hastened[START]):
             return START, (
                 f"{best} is ahead, but not at {HASTE:g} times the learning rate, so it is near "
                 "divergence; the model is left alone"
