@@ -47,10 +47,8 @@ def drawn(method: ni.Initialization) -> Contender:
 def learned(method: ni.Initialization, seeds: int = 3) -> Contender:
     """A method that learns scales."""
 
-    def apply(model: nn.Module, batches: Any, optimizer: Any) -> dict[str, Any]:
-        found = ni.optimize(model, batches, method=method, progress=False)
-        found.apply_(model)
-        return {"norm": found.after.norm if found.after else None}
+    def apply(model: nn.Module, batches: Any, optimizer: Any) -> None:
+        ni.optimize(model, batches, method=method, progress=False).apply_(model)
 
     return Contender(apply, seeds=seeds)
 

@@ -100,7 +100,8 @@ def run(job: Job, suite: str = "digits", source: str = "") -> list[dict[str, Any
             schedule=contender.schedule,
         )
         steps = chosen.epochs * (len(data.train[0]) // BATCH)
-        result = {"optimizer": name, "accuracy": trained.accuracy, "area": area(trained, steps)}
+        accuracy, mean = round(trained.accuracy, 4), round(area(trained, steps), 4)
+        result = {"optimizer": name, "accuracy": accuracy, "area": mean}
         rows.append({**row, **told, **result})
     return rows
 
@@ -125,19 +126,32 @@ def area(trained: Training, steps: int) -> float:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All results so far; a line that was cut off when a run was killed does not count."""
+    """All results so far, a row a cell."""
+    found = [json.loads(line) for line in _whole_lines(path)]
+    return [{**job, **cell} for job in found for cell in job.pop("cells", [{}])]
+
+
+def packed(rows: list[dict[str, Any]]) -> str:
+    """The line of a job: what its cells have in common is written once."""
+    common = {k: v for k, v in rows[0].items() if all(r.get(k) == v for r in rows)}
+    cells = [{k: v for k, v in row.items() if k not in common} for row in rows]
+    return json.dumps({**common, "cells": cells}) + "\n"
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Without the end of a line that was cut off when a run was killed."""
     whole, _, _ = (path.read_text() if path.exists() else "").rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
+    return whole.splitlines()
 
 
 def fill(path: Path, missing: list[Job], workers: int, do: Callable[[Job], Any] = run) -> None:
     """Run jobs on several processes, and append what they find as it comes."""
-    if path.exists():  # without the end of a line that was cut off
+    if path.exists():
         with replacing(path) as temporary:
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in read(path)))
+            temporary.write_text("".join(line + "\n" for line in _whole_lines(path)))
     with get_context("spawn").Pool(workers) as pool, path.open("a") as file:
         for rows in track(pool.imap_unordered(do, missing), total=len(missing)):
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
+            file.write(packed(rows))
             file.flush()
 
 

@@ -8,7 +8,7 @@ import torch
 from benchmarks.contenders import METHODS
 from benchmarks.standings import by_cell, score, tables
 from benchmarks.suites import SUITES
-from benchmarks.trainability import STARTS, jobs, read, run
+from benchmarks.trainability import STARTS, jobs, packed, read, run
 from PIL import Image
 
 import neuroinit as ni
@@ -137,3 +137,11 @@ def test_a_line_that_was_cut_off_does_not_count(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps({"a": 1}) + "\n" + '{"a": 2')
     assert read(path) == [{"a": 1}]
+
+
+def test_what_cells_share_is_written_once(tmp_path):
+    path = tmp_path / "results.jsonl"
+    rows = [row("NIO()", "a", 0.95), {**row("NIO()", "a", 0.5), "optimizer": "p"}]
+    path.write_text(packed(rows) * 2)
+    assert read(path) == rows * 2
+    assert path.read_text().count("NIO()") == 2
