@@ -10,7 +10,7 @@ from torch import nn
 import neuroinit as ni
 from neuroinit import contest
 from neuroinit.auto import _full, default_candidates
-from neuroinit.contest import START
+from neuroinit.outcome import START
 from neuroinit.problem import Problem
 from neuroinit.rollouts import Rollout, twin_of
 from tests.utils.architectures import ZOO

@@ -39,7 +39,7 @@ ORDER = [
     {"result"},
     {"run"},
     {"optimize"},
-    {"comparison", "rollouts"},
+    {"comparison", "rollouts", "outcome"},
     {"inplace", "compare"},
     {"contest"},
     {"auto"},

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.contest import AutoResult, CandidateRecord
+from neuroinit.outcome import AutoResult, CandidateRecord
 
 pytest.importorskip("matplotlib", reason='needs pip install "neuroinit[plots]"')
 

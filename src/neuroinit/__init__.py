@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from neuroinit.auto import auto_
 from neuroinit.compare import compare
 from neuroinit.comparison import Comparison, ComparisonRecord
-from neuroinit.contest import AutoResult, CandidateRecord
 from neuroinit.diagnose import GradientStats, LayerStats, gradient_stats, gradsign
 from neuroinit.errors import GradientError, LostRankError, NonFiniteError, ZeroGradientError
 from neuroinit.inplace import (
@@ -31,6 +30,7 @@ from neuroinit.methods.presets import PRESETS
 from neuroinit.methods.rules import BoundedAscent, HeldNorm
 from neuroinit.methods.warmup import Warmup
 from neuroinit.optimize import optimize
+from neuroinit.outcome import AutoResult, CandidateRecord
 from neuroinit.random_data import random_batches
 from neuroinit.result import Result, StepRecord, load_result
 from neuroinit.scales import OneScale, Plain, TwoMomentAdam

@@ -11,13 +11,14 @@ from torch import nn
 
 from neuroinit.borrow import isolated
 from neuroinit.checks import check_count
-from neuroinit.contest import START, AutoResult, Candidate, Contest, rounds_of
+from neuroinit.contest import Candidate, Contest, rounds_of
 from neuroinit.inputs import check_batches, check_callables, check_values
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
 from neuroinit.methods.gradinit import GradInit
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.nio import NIO
+from neuroinit.outcome import START, AutoResult
 from neuroinit.problem import ComputeLoss, LossFunction
 from neuroinit.progress import Progress
 from neuroinit.rollouts import OptimizerLike, check_optimizer, others_frozen

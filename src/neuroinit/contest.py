@@ -1,4 +1,4 @@
-"""Starts that compete on rollouts: successive halving, a winner, and what there is to tell."""
+"""Starts that compete on rollouts: successive halving, and a winner."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neuroinit.borrow import widen
-from neuroinit.diagnose import Record
 from neuroinit.errors import GradientError, out_of_memory
 from neuroinit.methods.base import Initialization
 from neuroinit.optimize import optimize
+from neuroinit.outcome import HASTE, START, AutoResult, CandidateRecord
 from neuroinit.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.progress import Progress
 from neuroinit.result import Result
@@ -27,71 +26,10 @@ from neuroinit.rollouts import OptimizerLike, Rollout
 from neuroinit.selection import unwrap
 from neuroinit.split import batch_size, cut, sub_batches
 
-START = "the start itself"
 JUDGES = 4  # batches on which every rollout is judged
 SURE = 2.0  # standard errors by which a candidate has to beat the start
-HASTE = 2.0  # of the learning rate: a winner that is worse than the start there is near divergence
 
 Candidate = Initialization | Sequence[Initialization]
-
-
-@dataclass(frozen=True)
-class CandidateRecord(Record):
-    """How one start fared.
-
-    ``scores`` are mean losses on the judging batches, one a round that it was in; ``hastened`` the
-    one at twice the learning rate, of the best and the start; ``steps`` how far it was trained;
-    ``seconds`` what it took to make; ``failed`` says why it could not be made.
-    """
-
-    name: str
-    scores: tuple[float, ...]
-    steps: int
-    seconds: float
-    losses: tuple[float, ...] = ()
-    failed: str = ""
-    hastened: float | None = None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AutoResult:
-    """The outcome of :func:`auto_`.
-
-    Args:
-        winner: Name of the start that was applied; ``"the start itself"`` if nothing helped.
-        candidates: One record for each that competed.
-        verdict: Why, in one sentence.
-        results: What was applied, in order; empty if the model was left alone.
-        steps: Training steps of all rollouts.
-        cost: Time of everything in training steps.
-    """
-
-    winner: str
-    candidates: list[CandidateRecord]
-    verdict: str
-    results: list[Result] = field(default_factory=list)
-    steps: int = 0
-    cost: float = math.nan
-
-    def apply_(self, model: nn.Module) -> nn.Module:
-        """Do to another model, with the same start, what was done to the first."""
-        for result in self.results:
-            result.apply_(model)
-        return model
-
-    def __repr__(self) -> str:
-        lines = [
-            f"{self.winner}: {self.verdict}",
-            f"  {self.steps} steps of rollouts; all of it cost {self.cost:.0f} training steps",
-        ]
-        width = max(len(c.name) for c in self.candidates)
-        for c in sorted(self.candidates, key=_standing):
-            scores = "  ".join(f"{s:8.4g}" for s in c.scores)
-            hasty = (
-                "" if c.hastened is None else f"  ({c.hastened:.4g} at {HASTE:g} times the rate)"
-            )
-            lines.append(f"  {c.name:<{width}}  {scores or c.failed}{hasty}")
-        return "\n".join(lines)
 
 
 class Contest:
@@ -302,10 +240,6 @@ def _lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _standing(record: CandidateRecord) -> tuple[int, float]:
-    return -len(record.scores), record.scores[-1] if record.scores else math.inf
 
 
 def rounds_of(count: int) -> int:

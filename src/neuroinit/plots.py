@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from neuroinit.contest import AutoResult
 from neuroinit.diagnose import GradientStats
 from neuroinit.errors import needs_extra
+from neuroinit.outcome import AutoResult
 from neuroinit.result import Result, StepRecord
 
 if TYPE_CHECKING:

@@ -104,4 +104,4 @@ def accuracy(model: nn.Module, data: Split) -> float:
     """Share of the test data that is classified correctly."""
     model.eval()
     inputs, targets = data.test
-    return float((model(inputs).argmax(1) == targets).float().mean())
+    return float((model(inputs).argmax(1) == targets).double().mean())
