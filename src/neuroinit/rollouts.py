@@ -95,12 +95,12 @@ def check_optimizer(optimizer: Any) -> None:
     if not isinstance(optimizer, Optimizer):
         check_callable("optimizer", optimizer)
         return
+    if not any(group.get("lr", 1.0) for group in optimizer.param_groups):
+        raise ValueError(
+            "The learning rate of `optimizer` is 0 now. Call this before making a scheduler "
+            "that warms up, or pass a function such as `lambda p: SGD(p, lr=0.1)`."
+        )
     for group in optimizer.param_groups:
-        if not group.get("lr", 1.0):
-            raise ValueError(
-                "The learning rate of `optimizer` is 0 now. Call this before making a scheduler "
-                "that warms up, or pass a function such as `lambda p: SGD(p, lr=0.1)`."
-            )
         if "initial_lr" in group and not math.isclose(group["initial_lr"], group["lr"]):
             warn(
                 f"A scheduler has set the learning rate to {group['lr']:.3g}, of "
