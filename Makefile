@@ -24,10 +24,11 @@ test: $(VENV)/.ready  ## Run all tests
 test-distributed: $(VENV)/.ready  ## Run the tests that start up to four processes
 	$(BIN)/python -m pytest -m distributed
 
-check: $(VENV)/.ready  ## Lint, format and type checks
+check: $(VENV)/.ready  ## Lint, format, types, and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/defaults.md
 	$(BIN)/python benchmarks/defaults.py

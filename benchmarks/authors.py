@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from neuroinit.split import sub_batches
+from neuroinit.gradients.sub_batches import sub_batches
 
 
 def step(model: nn.Module, batch: tuple[Tensor, Tensor], count: int, overlap: float) -> Tensor:

@@ -10,7 +10,7 @@ from torch import nn
 
 import neuroinit as ni
 from benchmarks.ideas import EitherWay, KeptBiases, PerTensorCosine, PerTensorNorm
-from neuroinit.methods.rules import BoundedAscent, HeldNorm
+from neuroinit.methods.nio.rules import BoundedAscent, HeldNorm
 
 Apply = Callable[[nn.Module, Any, Any], "dict[str, Any] | None"]
 

@@ -23,7 +23,8 @@ from rich.progress import track
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.networks import (
+from neuroinit.experiments.demo.plain import digits, train
+from neuroinit.experiments.models.small import (
     kaiming,
     normalized_cnn,
     plain_cnn,
@@ -31,8 +32,7 @@ from neuroinit.experiments.networks import (
     residual_cnn,
     residual_mlp,
 )
-from neuroinit.experiments.plain import digits, train
-from neuroinit.methods.rules import BoundedAscent, HeldNorm
+from neuroinit.methods.nio.rules import BoundedAscent, HeldNorm
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 SEEDS = range(3)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from neuroinit.differences import _log_norm_and_cosine, check_differences, differences
-from neuroinit.gradients import derivative
-from neuroinit.plan import make_plan
-from neuroinit.problem import Problem
+from neuroinit.gradients.derivative import derivative
+from neuroinit.gradients.plan import make_plan
+from neuroinit.model.problem import Problem
+from neuroinit.sharded.differences import _log_norm_and_cosine, check_differences, differences
 
 
 def network(activation: type[nn.Module], norm: str) -> nn.Module:

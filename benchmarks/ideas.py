@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 import neuroinit as ni
-from neuroinit.measures import cosines
+from neuroinit.gradients.measures import cosines
+from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Step
-from neuroinit.methods.rules import HeldNorm
-from neuroinit.plan import Plan
-from neuroinit.problem import Problem
-from neuroinit.scales import Position
+from neuroinit.methods.nio.rules import HeldNorm
+from neuroinit.methods.updates import Position
+from neuroinit.model.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,15 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.networks import (
+from neuroinit.experiments.demo.plain import digits, train
+from neuroinit.experiments.models.small import (
     normalized_cnn,
     plain_cnn,
     plain_mlp,
     residual_cnn,
     residual_mlp,
 )
-from neuroinit.experiments.plain import digits, train
-from neuroinit.methods.rules import BoundedAscent
+from neuroinit.methods.nio.rules import BoundedAscent
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 SEEDS = range(3)

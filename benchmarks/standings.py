@@ -112,7 +112,7 @@ def figure(
 ) -> None:
     """Share of cells that train: a panel a start, a bar a method."""
     from neuroinit import plots
-    from neuroinit.files import replacing
+    from neuroinit.common.files import replacing
 
     trains, found = _training(good), by_cell(rows, starts)
     methods = [m for m in complete(rows, wanted) if METHODS[m].seeds > 1]

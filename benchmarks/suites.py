@@ -17,9 +17,9 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from benchmarks.other_networks import OTHER_NETWORKS
 from benchmarks.small_networks import NETWORKS
-from neuroinit.experiments.data import load
-from neuroinit.experiments.images import Images
-from neuroinit.experiments.plain import Split, digits
+from neuroinit.experiments.data.datasets import load
+from neuroinit.experiments.data.images import Images
+from neuroinit.experiments.demo.plain import Split, digits
 
 HERE = Path(__file__).parent
 MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]

@@ -34,8 +34,8 @@ import neuroinit as ni
 from benchmarks.contenders import METHODS, Contender
 from benchmarks.standings import BEFORE, figure, tables
 from benchmarks.suites import SUITES, Suite
-from neuroinit.experiments.plain import Training, train
-from neuroinit.files import replacing
+from neuroinit.common.files import replacing
+from neuroinit.experiments.demo.plain import Training, train
 
 QUICK_RESULTS = Path(__file__).with_name("trainability-quick.jsonl")  # always anew
 BATCH = 64

@@ -25,8 +25,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import neuroinit as ni
+from neuroinit.common.files import write_text
 from neuroinit.experiments.vision import timm, torchvision
-from neuroinit.files import write_text
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "zoo.jsonl"
@@ -224,7 +224,7 @@ def run(library: str, name: str) -> dict[str, Any]:
 
 def needs_math(model: nn.Module, data: Any, method: ni.NIO) -> bool:
     """Whether a step fails with the attention kernels that torch would choose."""
-    with mock.patch("neuroinit.borrow.sdpa_kernel", return_value=contextlib.nullcontext()):
+    with mock.patch("neuroinit.model.borrowing.sdpa_kernel", return_value=contextlib.nullcontext()):
         try:
             ni.optimize(model, data, method=method, progress=False)
         except RuntimeError as error:

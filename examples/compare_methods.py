@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.networks import residual_mlp
-from neuroinit.experiments.plain import digits, train
+from neuroinit.experiments.demo.plain import digits, train
+from neuroinit.experiments.models.small import residual_mlp
 
 
 def main() -> None:

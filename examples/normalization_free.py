@@ -10,8 +10,8 @@ import copy
 import torch
 
 import neuroinit as ni
-from neuroinit.experiments.networks import kaiming, residual_cnn
-from neuroinit.experiments.plain import digits, train
+from neuroinit.experiments.demo.plain import digits, train
+from neuroinit.experiments.models.small import kaiming, residual_cnn
 
 
 def main() -> None:

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.diagnose import measure
+from neuroinit.gradients.plan import Plan, make_plan
+from neuroinit.gradients.statistics import measure
 from neuroinit.methods.base import Step
-from neuroinit.plan import Plan, make_plan
-from neuroinit.problem import Problem
-from neuroinit.scales import Position
+from neuroinit.methods.updates import Position
+from neuroinit.model.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from scipy.stats import spearmanr
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments import networks as made
-from neuroinit.experiments.plain import Split, digits, train
-from neuroinit.files import write_text
-from neuroinit.score import METRICS
+from neuroinit.choose.score import METRICS
+from neuroinit.common.files import write_text
+from neuroinit.experiments.demo.plain import Split, digits, train
+from neuroinit.experiments.models import small as made
 
 LOWER_IS_BETTER = ("theta",)
 EPOCHS, LEARNING_RATE, MOMENTUM, RESAMPLES = 3, 0.02, 0.9, 2000

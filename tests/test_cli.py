@@ -10,7 +10,7 @@ import pytest
 
 import neuroinit as ni
 from neuroinit import cli
-from neuroinit.experiments import demo, plain
+from neuroinit.experiments.demo import demo, plain
 
 
 def test_help_shows_an_example(capsys):

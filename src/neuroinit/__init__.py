@@ -2,12 +2,27 @@
 
 from typing import TYPE_CHECKING
 
-from neuroinit.auto import auto_
-from neuroinit.compare import compare
-from neuroinit.comparison import Comparison, ComparisonRecord
-from neuroinit.diagnose import GradientStats, LayerStats, gradient_stats, gradsign
-from neuroinit.errors import GradientError, LostRankError, NonFiniteError, ZeroGradientError
-from neuroinit.inplace import (
+from neuroinit.choose.auto import auto_
+from neuroinit.choose.auto_result import AutoResult, CandidateRecord
+from neuroinit.choose.compare import compare
+from neuroinit.choose.comparison_table import Comparison, ComparisonRecord
+from neuroinit.choose.score import score
+from neuroinit.common.errors import GradientError, LostRankError, NonFiniteError, ZeroGradientError
+from neuroinit.gradients.measures import Moments
+from neuroinit.gradients.statistics import GradientStats, LayerStats, gradient_stats, gradsign
+from neuroinit.methods.base import Initialization, Method
+from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
+from neuroinit.methods.fixup import FixUp
+from neuroinit.methods.gradinit import GRADINIT_PRESETS, GradInit
+from neuroinit.methods.lsuv import LSUV
+from neuroinit.methods.metainit import MetaInit
+from neuroinit.methods.nio.method import NIO
+from neuroinit.methods.nio.presets import PRESETS
+from neuroinit.methods.nio.rules import BoundedAscent, HeldNorm
+from neuroinit.methods.updates import OneScale, Plain, TwoMomentAdam
+from neuroinit.methods.warmup import Warmup
+from neuroinit.model.random_data import random_batches
+from neuroinit.run.in_place import (
     fixup_,
     gradinit_,
     kaiming_,
@@ -18,23 +33,8 @@ from neuroinit.inplace import (
     trunc_normal_,
     xavier_,
 )
-from neuroinit.measures import Moments
-from neuroinit.methods.base import Initialization, Method
-from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
-from neuroinit.methods.fixup import FixUp
-from neuroinit.methods.gradinit import GRADINIT_PRESETS, GradInit
-from neuroinit.methods.lsuv import LSUV
-from neuroinit.methods.metainit import MetaInit
-from neuroinit.methods.nio import NIO
-from neuroinit.methods.presets import PRESETS
-from neuroinit.methods.rules import BoundedAscent, HeldNorm
-from neuroinit.methods.warmup import Warmup
-from neuroinit.optimize import optimize
-from neuroinit.outcome import AutoResult, CandidateRecord
-from neuroinit.random_data import random_batches
-from neuroinit.result import Result, StepRecord, load_result
-from neuroinit.scales import OneScale, Plain, TwoMomentAdam
-from neuroinit.score import score
+from neuroinit.run.optimize import optimize
+from neuroinit.run.result import Result, StepRecord, load_result
 from neuroinit.version import __version__
 
 if TYPE_CHECKING:
@@ -102,3 +102,7 @@ def __getattr__(name: str) -> object:
 
         return importlib.import_module("neuroinit.plots")
     raise AttributeError(f"module 'neuroinit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from neuroinit.errors import needs_extra
+from neuroinit.common.errors import needs_extra
 from neuroinit.experiments import commands
-from neuroinit.result import load_result
+from neuroinit.run.result import load_result
 from neuroinit.version import __version__
 
 
@@ -34,7 +34,7 @@ def demo(
         import sklearn  # noqa: F401
         from rich.console import Console
 
-        from neuroinit.experiments import demo as experiment
+        from neuroinit.experiments.demo import demo as experiment
     for name, value in (("seeds", seeds), ("epochs", epochs)):
         if value < 1:
             raise ValueError(f"`--{name}` should be at least 1. Found `--{name} {value}`.")

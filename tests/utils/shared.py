@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.methods.rules import BoundedAscent, low_variance
+from neuroinit.methods.nio.rules import BoundedAscent, low_variance
 
 SAMPLES = 22
 

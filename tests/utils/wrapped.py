@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import neuroinit as ni
-from neuroinit.distributed import alone
+from neuroinit.distributed.ranks import alone
 from tests.utils.shared import batches, plain
 
 

@@ -13,18 +13,19 @@ from typing import Literal
 import torch
 from torch import nn
 
-from neuroinit.checks import check_choice, check_count
-from neuroinit.compare import compare as compare_
-from neuroinit.errors import needs_extra
-from neuroinit.experiments import checkpoint, grid
-from neuroinit.experiments.config import Config
-from neuroinit.experiments.data import load
+from neuroinit.choose.compare import compare as compare_
+from neuroinit.common.checks import check_choice, check_count
+from neuroinit.common.errors import needs_extra
+from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.models import build, check_name
-from neuroinit.experiments.reproduce import reproduce as reproduce_
-from neuroinit.experiments.run import device
-from neuroinit.experiments.starts import RULES, alone, learned, rule_, start_
-from neuroinit.experiments.train import train as train_
-from neuroinit.experiments.train import train_model
+from neuroinit.experiments.paper import grid
+from neuroinit.experiments.paper.reproduce import reproduce as reproduce_
+from neuroinit.experiments.training import checkpoint
+from neuroinit.experiments.training.config import Config
+from neuroinit.experiments.training.run import device
+from neuroinit.experiments.training.starts import RULES, alone, learned, rule_, start_
+from neuroinit.experiments.training.train import train as train_
+from neuroinit.experiments.training.train import train_model
 
 
 class Given(Config):

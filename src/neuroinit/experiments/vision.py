@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from neuroinit.errors import needs_extra
+from neuroinit.common.errors import needs_extra
 
 _LIBRARIES: list[Any] = []  # a schema lives as long as the library object that declared it
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from neuroinit.checks import check_instance
-from neuroinit.distributed import alone
+from neuroinit.common.checks import check_instance
+from neuroinit.distributed.ranks import alone
 from neuroinit.methods.base import Initialization
-from neuroinit.methods.nio import NIO
-from neuroinit.result import Result
+from neuroinit.methods.nio.method import NIO
+from neuroinit.run.result import Result
 
 PREFIX = "neuroinit/"
 CURVES = ("loss", "cosine", "norm", "norm_max", "norm_min")

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from neuroinit.borrow import isolated
-from neuroinit.errors import needs_extra
+from neuroinit.common.errors import needs_extra
+from neuroinit.common.random_state import isolated
 from neuroinit.integrations.common import (
     check_alone,
     checked_method,
@@ -19,8 +19,8 @@ from neuroinit.integrations.common import (
     undisturbed,
 )
 from neuroinit.methods.base import Initialization
-from neuroinit.optimize import optimize
-from neuroinit.result import Result
+from neuroinit.run.optimize import optimize
+from neuroinit.run.result import Result
 
 with needs_extra("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer

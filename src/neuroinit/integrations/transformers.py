@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from neuroinit.checks import check_callable
-from neuroinit.errors import needs_extra
+from neuroinit.common.checks import check_callable
+from neuroinit.common.errors import needs_extra
 from neuroinit.integrations.common import (
     check_alone,
     checked_method,
@@ -21,9 +21,9 @@ from neuroinit.integrations.common import (
     undisturbed,
 )
 from neuroinit.methods.base import Initialization
-from neuroinit.optimize import optimize
-from neuroinit.problem import ComputeLoss
-from neuroinit.result import Result
+from neuroinit.model.problem import ComputeLoss
+from neuroinit.run.optimize import optimize
+from neuroinit.run.result import Result
 
 with needs_extra("transformers"):
     from accelerate.utils import broadcast_object_list

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from neuroinit.checks import check_count, check_number, check_patterns
-from neuroinit.draws import Draw, new_seed
-from neuroinit.plan import Plan, make_plan
-from neuroinit.problem import Problem
-from neuroinit.scales import Position, State
-from neuroinit.selection import Selection
-from neuroinit.split import batch_size
+from neuroinit.common.batches import batch_size
+from neuroinit.common.checks import check_count, check_number, check_patterns
+from neuroinit.gradients.plan import Plan, make_plan
+from neuroinit.methods.updates import Position, State
+from neuroinit.model.fresh_values import Draw, new_seed
+from neuroinit.model.problem import Problem
+from neuroinit.model.selection import Selection
 
 MEASURED = 8  # sub-batches in which gradients are compared before and after
 

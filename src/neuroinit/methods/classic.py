@@ -30,10 +30,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.rnn import RNNCellBase
 
-from neuroinit.checks import check_choice, check_number
-from neuroinit.draws import Draw, new_seed
+from neuroinit.common.checks import check_choice, check_number
 from neuroinit.methods.base import Initialization
-from neuroinit.selection import places
+from neuroinit.model.fresh_values import Draw, new_seed
+from neuroinit.model.selection import places
 
 # what `torch.nn.init.calculate_gain` knows
 NAMED_GAINS = ("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from neuroinit.draws import Draw
 from neuroinit.methods.classic import Kaiming, is_layer
-from neuroinit.selection import places
+from neuroinit.model.fresh_values import Draw
+from neuroinit.model.selection import places
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,18 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.checks import check_choice, check_number, check_overlap
-from neuroinit.hessian import (
-    check_length,
-    gradient,
-    gradient_and_product,
-)
+from neuroinit.common.checks import check_choice, check_number, check_overlap
+from neuroinit.common.tensors import dot, unflatten, wide
+from neuroinit.gradients.backward import check_derivative
+from neuroinit.gradients.hessian import check_length, gradient, gradient_and_product
+from neuroinit.gradients.plan import Plan, make_plan
 from neuroinit.methods.base import Method, Step
-from neuroinit.passes import check_derivative
-from neuroinit.plan import Plan, make_plan
-from neuroinit.problem import Problem
-from neuroinit.scales import Position, State, TwoMomentAdam, Update, check_update
-from neuroinit.vectors import dot, unflatten, wide
+from neuroinit.methods.updates import Position, State, TwoMomentAdam, Update, check_update
+from neuroinit.model.problem import Problem
 
 # lr and steps of the authors' CIFAR-10 runs; everything else is as the defaults
 GRADINIT_PRESETS: dict[str, dict[str, Any]] = {

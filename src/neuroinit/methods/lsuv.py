@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuroinit.checks import check_count, check_number
-from neuroinit.draws import Draw
-from neuroinit.errors import NonFiniteError
+from neuroinit.common.checks import check_count, check_number
+from neuroinit.common.errors import NonFiniteError
+from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Initialization, Step
 from neuroinit.methods.classic import Orthogonal, is_affine
-from neuroinit.plan import Plan
-from neuroinit.problem import Problem
-from neuroinit.scales import Position
-from neuroinit.selection import places
+from neuroinit.methods.updates import Position
+from neuroinit.model.fresh_values import Draw
+from neuroinit.model.problem import Problem
+from neuroinit.model.selection import places
 
 
 @dataclass(frozen=True, kw_only=True)

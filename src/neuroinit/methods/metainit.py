@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuroinit.checks import check_callable, check_number
-from neuroinit.hessian import check_length, curvature_derivative
+from neuroinit.common.checks import check_callable, check_number
+from neuroinit.gradients.backward import check_derivative
+from neuroinit.gradients.hessian import check_length, curvature_derivative
+from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Method, Step
-from neuroinit.passes import check_derivative
-from neuroinit.plan import Plan
-from neuroinit.problem import Problem
-from neuroinit.scales import Position, State, Update, check_update
-from neuroinit.selection import LooksAt, Selection
+from neuroinit.methods.updates import Position, State, Update, check_update
+from neuroinit.model.problem import Problem
+from neuroinit.model.selection import LooksAt, Selection
 
 
 def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LinearLR
 
-from neuroinit.checks import check_count
+from neuroinit.common.checks import check_count
 from neuroinit.methods.base import Initialization
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neuroinit.errors import needs_extra
+from neuroinit.common.errors import needs_extra
 
 with needs_extra("report"):
     from bokeh.models import ColumnDataSource, FixedTicker, HoverTool

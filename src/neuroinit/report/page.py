@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from neuroinit.errors import needs_extra
+from neuroinit.common.errors import needs_extra
 from neuroinit.report import words
 from neuroinit.report.words import Data
 

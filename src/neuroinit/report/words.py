@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroinit.errors import listed
-from neuroinit.methods.nio import NIO
+from neuroinit.common.errors import listed
+from neuroinit.methods.nio.method import NIO
 
 Data = Mapping[str, Any]
 

@@ -1,0 +1,1 @@
+"""Choosing and comparing initializations; internal, the public names are in ``neuroinit``."""

@@ -1,0 +1,254 @@
+"""Several initializations of one model, side by side."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+
+from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord
+from neuroinit.common.checks import check_callable
+from neuroinit.common.errors import GradientError
+from neuroinit.common.progress import Progress
+from neuroinit.common.random_state import isolated, seed_all
+from neuroinit.gradients.statistics import GradientStats, measure
+from neuroinit.methods.base import Initialization
+from neuroinit.methods.warmup import Warmup
+from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.model.validation import check_batches
+from neuroinit.run.optimize import optimize
+
+Train = Callable[..., float]
+_TIMED = 3  # training steps whose fastest is the unit of cost
+
+
+def compare(
+    model_factory: Callable[[], nn.Module],
+    batches: Iterable[Any],
+    methods: Sequence[Initialization | None] | Mapping[str, Initialization | None],
+    seeds: Iterable[int] = (0, 1, 2),
+    loss_fn: LossFunction | None = F.cross_entropy,
+    *,
+    train: Train | None = None,
+    compute_loss: ComputeLoss | None = None,
+    engine: str = "auto",
+    progress: bool = True,
+    show: bool = True,
+) -> Comparison:
+    """Initialize a model in several ways, measure each, train each if you say how.
+
+    Args:
+        model_factory: Makes a fresh model; torch is seeded before it is called.
+        batches: A list or a DataLoader, gone through again for every method. The measures are taken
+            on its first batch; a list gives the others to the methods.
+        methods: Initializations, or names of your own for them; ``None`` leaves the model as it is.
+        seeds: One model a seed and method.
+        loss_fn: ``loss_fn(output, target)``.
+        train: ``train(model) -> score``, called with every initialized model, torch seeded before.
+            With :class:`~neuroinit.Warmup` among the methods, and only then,
+            ``train(model, warmup)``: it gets the ``Warmup``, or ``None`` for the other methods.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        engine: As for :func:`optimize`.
+        progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
+        show: Print the table at the end.
+
+    Returns:
+        One record for each method and seed. A method whose gradients are not finite or zero is
+        recorded as failed; other errors are raised.
+
+    Example:
+        >>> import torch
+        >>> from neuroinit.methods.classic import Kaiming, Xavier
+        >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
+        >>> factory = lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> table = compare(factory, batches, [None, Kaiming(), Xavier()], seeds=[0], show=False)
+        >>> [record.method for record in table]
+        ['as it is', 'Kaiming', 'Xavier']
+    """
+    named = _named(methods)
+    _check(model_factory, named, train)
+    check_batches(batches, pairs=loss_fn is not None and compute_loss is None, again=True)
+    seeds = _checked_seeds(seeds)
+    warmed = any(isinstance(method, Warmup) for method in named.values())
+    records: list[ComparisonRecord] = []
+    with isolated(), Progress("compare", len(named) * len(seeds), progress) as bar:
+        held, rest = _held_out(batches)
+        for seed in seeds:
+            for name, method in named.items():
+                bar.show(len(records), f"seed {seed}, {name}")
+                seed_all(seed)
+                one = _One(model_factory(), held, loss_fn, compute_loss, engine, seed)
+                records.append(one.record(name, method, rest, train, warmed))
+    found = Comparison(records, next((n for n, m in named.items() if m is None), AS_IS))
+    if show:
+        found.print()
+    return found
+
+
+class _One:
+    """One seed's model, initialized in one way."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        held: Any,
+        loss_fn: LossFunction | None,
+        compute_loss: ComputeLoss | None,
+        engine: str,
+        seed: int,
+    ) -> None:
+        self.model, self.held, self.seed = model, held, seed
+        self.loss_fn, self.compute_loss, self.engine = loss_fn, compute_loss, engine
+
+    def record(
+        self,
+        name: str,
+        method: Initialization | None,
+        batches: Any,
+        train: Train | None,
+        warmed: bool,
+    ) -> ComparisonRecord:
+        """Initialize, measure, train."""
+        before, failed, unit = self._stats(), "", self._training_step()
+        seed_all(self.seed)
+        seconds = math.nan
+        try:
+            seconds = 0.0 if method is None else self._initialize(method, batches)
+        except GradientError as error:
+            failed = str(error)
+        after = None if failed else self._stats()
+        score = math.nan if failed or train is None else self._train(method, train, warmed)
+        old, new = _numbers(before), _numbers(after)
+        return ComparisonRecord(
+            method=name,
+            seed=self.seed,
+            **{f"{key}_before": value for key, value in old.items()},
+            **new,
+            seconds=seconds,
+            cost=seconds / unit,
+            score=score,
+            failed=failed,
+        )
+
+    def _initialize(self, method: Initialization, batches: Any) -> float:
+        """Apply a method; returns the seconds of its steps, or of its drawing."""
+        begun = time.perf_counter()
+        if method.steps == 0:
+            optimize(self.model, (), None, method).apply_(self.model)
+            return time.perf_counter() - begun
+        result = optimize(
+            self.model,
+            batches,
+            self.loss_fn,
+            method,
+            self.compute_loss,
+            engine=self.engine,
+            progress=False,
+        )
+        result.apply_(self.model)
+        return sum(record.seconds for record in result.history)
+
+    def _stats(self) -> GradientStats | None:
+        problem = Problem(self.model, self.loss_fn, self.compute_loss)
+        problem.place(problem.unit_scales)
+        batch = problem.prepare(self.held)
+        try:
+            return measure(problem, batch, Initialization().measured(problem, batch, None))
+        except GradientError:
+            return None
+
+    def _train(self, method: Initialization | None, train: Train, warmed: bool) -> float:
+        seed_all(self.seed)
+        if warmed:
+            return float(train(self.model, method if isinstance(method, Warmup) else None))
+        return float(train(self.model))
+
+    def _training_step(self) -> float:
+        """Seconds of a forward and backward pass of the batch; the fastest of a few."""
+        problem = Problem(self.model, self.loss_fn, self.compute_loss)
+        prepared, times = problem.prepare(self.held), []
+        for _ in range(_TIMED):
+            problem.place(problem.unit_scales)
+            with problem.session():
+                begun = time.perf_counter()
+                problem.loss(prepared).backward()  # type: ignore[no-untyped-call]
+                times.append(time.perf_counter() - begun)
+        return min(times)
+
+
+def _named(
+    methods: Sequence[Initialization | None] | Mapping[str, Initialization | None],
+) -> dict[str, Initialization | None]:
+    if isinstance(methods, Mapping):
+        return dict(methods)
+    if not isinstance(methods, (list, tuple)):
+        raise TypeError(
+            "Parameter `methods` should be a list or a dict of methods, such as "
+            f"`[None, NIO()]`. Found `methods = {methods!r}`."
+        )
+    named: dict[str, Initialization | None] = {}
+    for method in methods:
+        name = AS_IS if method is None else type(method).__name__
+        count = sum(known == name or known.startswith(f"{name} ") for known in named)
+        named[f"{name} {count + 1}" if count else name] = method
+    return named
+
+
+def _check(model_factory: Any, named: dict[str, Initialization | None], train: Any) -> None:
+    check_callable("model_factory", model_factory)
+    if isinstance(model_factory, nn.Module):
+        raise TypeError(
+            "Parameter `model_factory` should make a fresh model on every call. Found a module. "
+            "Pass a function, for example `lambda: Net()`."
+        )
+    if not named:
+        raise ValueError("Parameter `methods` is empty. Pass for example `[None, NIO()]`.")
+    for name, method in named.items():
+        if method is not None and not isinstance(method, Initialization):
+            raise TypeError(
+                f"Parameter `methods` should hold initializations such as `NIO()`, or `None`. "
+                f"Found `{name} = {method!r}`."
+            )
+    if train is not None:
+        check_callable("train", train)
+        if any(isinstance(m, Warmup) for m in named.values()) and not _takes_two(train):
+            raise TypeError(
+                "With `Warmup` among the methods, `train` should take two arguments, "
+                "`train(model, warmup)`: `warmup` is the `Warmup`, or `None`."
+            )
+
+
+def _takes_two(train: Train) -> bool:
+    try:
+        inspect.signature(train).bind(None, None)
+    except TypeError:
+        return False
+    return True
+
+
+def _checked_seeds(seeds: Any) -> list[int]:
+    found = list(seeds) if isinstance(seeds, Iterable) else []
+    if not found or not all(isinstance(seed, int) for seed in found):
+        raise TypeError(
+            f"Parameter `seeds` should be a list of ints such as `[0, 1, 2]`. Found `{seeds!r}`."
+        )
+    return found
+
+
+def _held_out(batches: Any) -> tuple[Any, Any]:
+    """The first batch, for measures, and what the methods get: of a list, the others."""
+    pool = list(batches) if isinstance(batches, (list, tuple)) else batches
+    held = next(iter(pool), None)
+    if held is None:
+        raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
+    return held, pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool
+
+
+def _numbers(stats: GradientStats | None) -> dict[str, float]:
+    names = ("loss", "cosine", "norm", "norm_ratio")
+    return {n: math.nan if stats is None else float(getattr(stats, n)) for n in names}

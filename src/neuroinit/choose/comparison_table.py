@@ -1,0 +1,170 @@
+"""The records of a comparison, and the table that is printed of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from neuroinit.common.errors import needs_extra
+from neuroinit.gradients.statistics import Record
+
+AS_IS = "as it is"
+WIDTH = 120  # of the table where it is not printed to a terminal
+
+
+@dataclass(frozen=True)
+class ComparisonRecord(Record):
+    """One method on one seed; ``nan`` for what could not be had, ``failed`` says why.
+
+    ``cost`` is the time of the method's steps in training steps (forward and backward of a batch),
+    and ``score`` what ``train`` returned.
+    """
+
+    method: str
+    seed: int
+    loss_before: float
+    loss: float
+    cosine_before: float
+    cosine: float
+    norm_before: float
+    norm: float
+    norm_ratio_before: float
+    norm_ratio: float
+    seconds: float
+    cost: float
+    score: float
+    failed: str = ""
+
+
+class Comparison(Sequence[ComparisonRecord]):
+    """The records of :func:`compare`, one for each method and seed; printed as a table.
+
+    Args:
+        records: One for each method and seed.
+        base: The method that leaves every model as it is. Where there is no such method, the table
+            begins with a row for the models before.
+    """
+
+    def __init__(self, records: Iterable[ComparisonRecord], base: str = AS_IS) -> None:
+        self.records, self.base = list(records), base
+
+    @overload
+    def __getitem__(self, index: int) -> ComparisonRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ComparisonRecord]: ...
+    def __getitem__(self, index: int | slice) -> ComparisonRecord | list[ComparisonRecord]:
+        return self.records[index]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods, in their order."""
+        return list(dict.fromkeys(record.method for record in self.records))
+
+    def frame(self) -> Any:
+        """The records as a pandas data frame."""
+        with needs_extra("pandas"):
+            import pandas
+        return pandas.DataFrame([dict(record) for record in self.records])
+
+    def summary(self, column: str) -> dict[str, tuple[float, float]]:
+        """Mean and standard deviation over seeds, by method; seeds without a value left out."""
+        return {
+            method: _mean_and_deviation(
+                [r[column] for r in self.records if r.method == method and math.isfinite(r[column])]
+            )
+            for method in self.methods
+        }
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """The head and the lines of the table that is printed."""
+        shown = [(c, label) for c, label in _COLUMNS if self._known(c)]
+        summaries = {c: self.summary(c) for c, _ in shown}
+        head = ["method", *(label for _, label in shown)]
+        lines = [[m, *(_cell(*summaries[c][m]) for c, _ in shown)] for m in self.methods]
+        if self.base not in self.methods:
+            lines.insert(0, ["(before)", *(self._before(c) for c, _ in shown)])
+        if any(record.failed for record in self.records):
+            head = [*head, "failed"]
+            lines = [[*line, self._failures(line[0])] for line in lines]
+        return head, lines
+
+    def print(self) -> None:
+        """Print the table, with rich where it is installed."""
+        head, lines = self.rows()
+        try:
+            from rich import box
+            from rich.console import Console
+            from rich.table import Table
+        except ModuleNotFoundError:
+            print(self)
+            return
+        table = Table(title=self._title(), box=box.SIMPLE)
+        for k, label in enumerate(head):
+            table.add_column(label, justify="right" if k else "left", no_wrap=True)
+        for line in lines:
+            table.add_row(*line)
+        console = Console()
+        if not console.is_terminal:
+            console.width = max(console.width, WIDTH)
+        console.print(table)
+
+    def __repr__(self) -> str:
+        head, lines = self.rows()
+        widths = [max(len(row[k]) for row in [head, *lines]) for k in range(len(head))]
+        return "\n".join(
+            [self._title()]
+            + [
+                f"{row[0]:<{widths[0]}}"
+                + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))
+                for row in [head, *lines]
+            ]
+        )
+
+    def _title(self) -> str:
+        methods = _counted(len(self.methods), "method")
+        seeds = _counted(len({record.seed for record in self.records}), "seed")
+        return f"{methods}, {seeds}: mean ± standard deviation"
+
+    def _before(self, column: str) -> str:
+        first = [r for r in self.records if r.method == self.methods[0]]
+        name = f"{column}_before"
+        known = name in first[0].keys()  # noqa: SIM118
+        if not known:
+            return "-"
+        return _cell(*_mean_and_deviation([r[name] for r in first if math.isfinite(r[name])]))
+
+    def _known(self, column: str) -> bool:
+        return any(math.isfinite(record[column]) for record in self.records)
+
+    def _failures(self, method: str) -> str:
+        found = [r.failed for r in self.records if r.method == method]
+        return f"{sum(map(bool, found))} of {len(found)}" if any(found) else ""
+
+
+_COLUMNS = (
+    ("loss", "loss"),
+    ("cosine", "GradCosine"),
+    ("norm", "norm"),
+    ("cost", "cost in steps"),
+    ("score", "score"),
+)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
+    if not values:
+        return math.nan, math.nan
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _cell(mean: float, deviation: float) -> str:
+    return "-" if math.isnan(mean) else f"{mean:.3g} ± {deviation:.2g}"

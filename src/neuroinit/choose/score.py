@@ -1,0 +1,138 @@
+"""Scores of an untrained network, to rank architectures without training them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from neuroinit.common.batches import batch_size
+from neuroinit.common.random_state import isolated
+from neuroinit.gradients.statistics import GradientStats, gradient_stats, gradsign
+from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+
+
+def score(
+    model: nn.Module,
+    batch: Any,
+    metrics: Sequence[str] | None = None,
+    loss_fn: LossFunction = F.cross_entropy,
+    compute_loss: ComputeLoss | None = None,
+) -> dict[str, float]:
+    """Zero-cost proxies: what can be said of a network at its initialization, from one batch.
+
+    ==============  ====================================================================  =========
+    metric          what it is                                                            better is
+    ==============  ====================================================================  =========
+    ``gradcosine``  mean cosine of the sample-wise gradients (Eq. 4)                      higher
+    ``gradsign``    agreement of their signs, ``sum_k |sum_i sign(g_i,k)|`` (Eq. 1)       higher
+    ``grad_norm``   length of the gradient of the whole batch                             higher
+    ``theta``       the bound of Eq. 5 with ``H = 1``, sample-wise                        lower
+    ``parameters``  number of trainable parameters                                        higher
+    ``flops``       floating-point operations of a forward pass, per sample               higher
+    ==============  ====================================================================  =========
+
+    "Better" is the direction in which each is commonly read; whether it holds for your networks is
+    an empirical question, see ``docs/ranking.md``.
+
+    Args:
+        model: Any module. It is left as it was.
+        batch: ``(inputs, targets)``, or anything with ``compute_loss``.
+        metrics: Which ones; all by default. The sample-wise ones share their gradients but for
+            ``gradsign``.
+        loss_fn: ``loss_fn(output, target)``.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+
+    Returns:
+        Metric -> value. A sample whose gradient is exactly zero makes ``theta`` infinite.
+
+    Raises:
+        ValueError: If a metric is unknown, or a gradient is not finite.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
+        >>> score(nn.Linear(4, 3), batch, metrics=["parameters", "flops"])
+        {'parameters': 15.0, 'flops': 24.0}
+    """
+    chosen = list(METRICS) if metrics is None else _checked(metrics)
+    asked = _Asked(model, batch, loss_fn, compute_loss)
+    return {name: METRICS[name](asked) for name in chosen}
+
+
+class _Asked:
+    """A model and its batch; the sample-wise statistics are computed once, if at all."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Any,
+        loss_fn: LossFunction,
+        compute_loss: ComputeLoss | None,
+    ) -> None:
+        self.model, self.batch = model, batch
+        self.loss_fn, self.compute_loss = loss_fn, compute_loss
+        self._samples: GradientStats | None = None
+
+    @property
+    def samples(self) -> GradientStats:
+        """Statistics of the sample-wise gradients; BatchNorm sees the whole batch."""
+        if self._samples is None:
+            self._samples = self.stats("samples")
+        return self._samples
+
+    def stats(self, sub_batches: int | str) -> GradientStats:
+        """Statistics of the gradients of so many sub-batches."""
+        return gradient_stats(
+            self.model,
+            self.batch,
+            self.loss_fn,
+            sub_batches=sub_batches,
+            batch_stats="batch",
+            compute_loss=self.compute_loss,
+        )
+
+
+def _gradsign(asked: _Asked) -> float:
+    return gradsign(asked.model, asked.batch, asked.loss_fn, asked.compute_loss)
+
+
+def _parameters(asked: _Asked) -> float:
+    return float(sum(p.numel() for p in asked.model.parameters() if p.requires_grad))
+
+
+def _flops(asked: _Asked) -> float:
+    """One forward pass of the batch, counted by torch."""
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import, and rarely needed
+
+    with isolated():
+        problem = Problem(asked.model, asked.loss_fn, asked.compute_loss)
+        problem.place(problem.unit_scales)
+        prepared = problem.prepare(asked.batch)
+        with problem.session(), torch.no_grad(), FlopCounterMode(display=False) as counter:
+            problem.loss(prepared)
+    return float(counter.get_total_flops() / batch_size(prepared))
+
+
+METRICS: dict[str, Callable[[_Asked], float]] = {
+    "gradcosine": lambda asked: asked.samples.cosine,
+    "gradsign": _gradsign,
+    "grad_norm": lambda asked: asked.stats(1).norm,
+    "theta": lambda asked: asked.samples.theta(),
+    "parameters": _parameters,
+    "flops": _flops,
+}
+
+
+def _checked(metrics: Any) -> list[str]:
+    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    unknown = [name for name in names if name not in METRICS]
+    if unknown or not names:
+        known = ", ".join(repr(name) for name in METRICS)
+        raise ValueError(
+            f"Parameter `metrics` should be some of {known}. Found `metrics = {metrics!r}`."
+        )
+    return names

@@ -1,0 +1,249 @@
+"""Starts that compete on rollouts: successive halving, and a winner."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neuroinit.choose.auto_result import HASTE, START, AutoResult, CandidateRecord
+from neuroinit.choose.rollout import Rollout
+from neuroinit.common.batches import batch_size, cut
+from neuroinit.common.errors import GradientError, out_of_memory
+from neuroinit.common.progress import Progress
+from neuroinit.common.tensors import widen
+from neuroinit.gradients.sub_batches import sub_batches
+from neuroinit.methods.base import Initialization
+from neuroinit.model.optimizers import OptimizerLike
+from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.model.selection import unwrap
+from neuroinit.run.optimize import optimize
+from neuroinit.run.result import Result
+
+JUDGES = 4  # batches on which every rollout is judged
+SURE = 2.0  # standard errors by which a candidate has to beat the start
+
+Candidate = Initialization | Sequence[Initialization]
+
+
+class Contest:
+    """Candidates, their rollouts and scores."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: list[Any],
+        loss_fn: LossFunction | None,
+        compute_loss: ComputeLoss | None,
+        optimizer: OptimizerLike,
+    ) -> None:
+        if not batches:
+            raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
+        self.problem = Problem(model, loss_fn, compute_loss)
+        self.model, self.optimizer = unwrap(model), optimizer
+        self.loss = {"loss_fn": loss_fn, "compute_loss": compute_loss}
+        self.judges, self.training = divided(batches, 2 if self.problem.batch_norms else 1)
+        self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
+        self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
+        self.results: dict[str, list[Result]] = {START: []}
+        self.scores: dict[str, list[list[float]]] = {START: []}
+        self.seconds: dict[str, float] = {START: 0.0}
+        self.hastened: dict[str, list[float]] = {}
+        self.failed: dict[str, str] = {}
+
+    def enter(self, named: Mapping[str, Candidate], bar: Progress, forgiving: bool) -> None:
+        """Make every candidate's start; one whose gradients cannot be used does not compete.
+
+        Args:
+            named: The candidates.
+            bar: Tells who is being made.
+            forgiving: Nor does one that this model or data is not fit for.
+        """
+        refused = (GradientError, ValueError, RuntimeError) if forgiving else GradientError
+        for k, (name, candidate) in enumerate(named.items()):
+            bar.show(k, f"making {name}")
+            methods = [candidate] if isinstance(candidate, Initialization) else list(candidate)
+            begun = time.perf_counter()
+            try:
+                results, values = self._made(methods)
+            except refused as error:
+                if out_of_memory(error):
+                    raise
+                self.failed[name] = str(error)
+            else:
+                self.rollouts[name] = Rollout(self.problem, values, self.optimizer)
+                self.results[name], self.scores[name] = results, []
+            self.seconds[name] = time.perf_counter() - begun
+
+    def _made(self, methods: list[Initialization]) -> tuple[list[Result], dict[str, Tensor]]:
+        """What the methods find, one after the other, and the values; the model is put back."""
+        results: list[Result] = []
+        with self._put_back():
+            for method in methods:
+                data: Any = self.training if method.steps else ()
+                loss = self.loss if method.steps else {"loss_fn": None}
+                found = optimize(self.model, data, method=method, progress=False, **loss)
+                found.apply_(self.model)
+                results.append(found)
+            return results, self._values()
+
+    def _values(self) -> dict[str, Tensor]:
+        return {n: widen(p.detach().clone()) for n, p in self.model.named_parameters()}
+
+    @contextmanager
+    def _put_back(self) -> Iterator[None]:
+        """The model's parameters are what they were, afterwards."""
+        original = {n: p.detach().clone() for n, p in self.model.named_parameters()}
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(original[name])
+
+    def play(self, budget: int, bar: Progress) -> None:
+        """Successive halving; the start is in every round. Then the best and the start in haste."""
+        alive = list(self.rollouts)
+        rounds = rounds_of(len(alive))
+        halving = max(len(alive) * rounds, budget - budget // 3)
+        for left in range(rounds, 0, -1):
+            steps = (halving - self.done) // (left * len(alive))
+            for name in alive:
+                bar.show(len(self.seconds) + self.done, f"trying {name}")
+                self._train(self.rollouts[name], steps)
+                self.scores[name].append(self.rollouts[name].judge(self.judges))
+            ranked = sorted(alive, key=lambda name: _mean(self.scores[name][-1]))
+            best = ranked[: max(1, len(alive) // 2)]
+            alive = best if START in best else [*best, START]
+        first, steps = ranked[0], (budget - self.done) // 2
+        if steps and first != START and math.isfinite(_mean(self.scores[START][-1])):
+            bar.show(len(self.seconds) + self.done, f"trying {first} in haste")
+            self.hastened = {name: self._in_haste(name, steps) for name in (START, first)}
+
+    def _in_haste(self, name: str, steps: int) -> list[float]:
+        """Losses after a rollout from the beginning, at a larger learning rate."""
+        with self._put_back():
+            for result in self.results[name]:
+                result.apply_(self.model)
+            rollout = Rollout(self.problem, self._values(), self.optimizer, HASTE)
+        self._train(rollout, steps, another=True)
+        return rollout.judge(self.judges)
+
+    def _train(self, rollout: Rollout, steps: int, another: bool = False) -> None:
+        """Some steps, which count and are timed; or with the batches in another order."""
+        before, begun = len(rollout.losses), time.perf_counter()
+        rollout.train(itertools.islice(self._order(int(another)), before, None), steps)
+        self.trained += time.perf_counter() - begun
+        self.done += len(rollout.losses) - before
+
+    def _order(self, seed: int) -> Iterator[Any]:
+        """The training batches, again and again, in another order each time; alike for everyone."""
+        generator = random.Random(seed)
+        while True:
+            yield from generator.sample(self.training, len(self.training))
+
+    def found(self) -> AutoResult:
+        """The winner, and what there is to tell."""
+        rounds = max(map(len, self.scores.values()))
+        last = {n: s[-1] for n, s in self.scores.items() if len(s) == rounds}
+        winner, verdict = self._verdict(last)
+        names = [START, *(n for n in self.seconds if n != START)]
+        return AutoResult(
+            winner=winner,
+            candidates=[self._record(name) for name in names],
+            verdict=verdict,
+            results=self.results[winner],
+            steps=self.done,
+            cost=(time.perf_counter() - self.begun) / (self.trained / max(1, self.done)),
+        )
+
+    def _verdict(self, last: Mapping[str, list[float]]) -> tuple[str, str]:
+        """Who wins, and why, by the losses after the last round."""
+        best = min(last, key=lambda name: _mean(last[name]))
+        theirs, start = _mean(last[best]), _mean(last[START])
+        if not math.isfinite(theirs):
+            return START, "no start trains with this optimizer; the model is left alone"
+        if best == START:
+            return START, "nothing does better; the model is left alone"
+        if not math.isfinite(start):
+            return best, f"loss {theirs:.4g}, where the start diverges"
+        gain, noise = _lead(last[START], last[best])
+        if not gain > SURE * noise:
+            return START, (
+                f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
+                "the model is left alone"
+            )
+        if best in self.hastened and _mean(self.hastened[best]) > _mean(self.hastened[START]):
+            return START, (
+                f"{best} is ahead, but not at {HASTE:g} times the learning rate, so it is near "
+                "divergence; the model is left alone"
+            )
+        return best, f"loss {theirs:.4g}, where the start reaches {start:.4g}"
+
+    def _record(self, name: str) -> CandidateRecord:
+        losses = self.rollouts[name].losses if name in self.rollouts else []
+        return CandidateRecord(
+            name=name,
+            scores=tuple(_mean(s) for s in self.scores.get(name, [])),
+            steps=len(losses),
+            seconds=self.seconds[name],
+            losses=tuple(losses),
+            failed=self.failed.get(name, ""),
+            hastened=_mean(self.hastened[name]) if name in self.hastened else None,
+        )
+
+
+def divided(batches: list[Any], least: int) -> tuple[list[Any], list[Any]]:
+    """Batches that judge, and batches to train on: other samples.
+
+    The first four judge, if there are eight; else a quarter of every batch, of at least so many
+    samples.
+    """
+    if len(batches) >= 2 * JUDGES:
+        return batches[:JUDGES], batches[JUDGES:]
+    sizes = [batch_size(batch) for batch in batches]
+    if min(sizes) < 2 * least:
+        raise ValueError(
+            f"Of fewer than {2 * JUDGES} batches, each is cut into a part to train on and one to "
+            f"judge by, of at least {least} samples. Found a batch of {min(sizes)}. Pass larger "
+            "batches, or more."
+        )
+    cuts = [size - max(least, size // 4) for size in sizes]
+    training = [cut(batch, 0, at) for batch, at in zip(batches, cuts, strict=True)]
+    held = [cut(b, at, size) for b, at, size in zip(batches, cuts, sizes, strict=True)]
+    if len(held) > 1:
+        return held, training
+    size = sizes[0] - cuts[0]
+    parts = sub_batches(size, min(JUDGES, size // least), 0.0, "cover")  # for a noise between them
+    return [cut(held[0], start, stop) for start, stop in parts], training
+
+
+def _lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """By how much losses are lower than the start's, and the standard error of that.
+
+    Relative, as the difference of logarithms, where losses are positive: one batch with an outlier
+    would otherwise be all the noise there is.
+    """
+    if min(*start, *theirs) > 0:
+        start, theirs = [math.log(x) for x in start], [math.log(x) for x in theirs]
+    gains = [a - b for a, b in zip(start, theirs, strict=True)]
+    if len(gains) == 1:
+        return gains[0], math.inf
+    return _mean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def rounds_of(count: int) -> int:
+    """In how many halvings so many are down to one."""
+    return max(1, math.ceil(math.log2(count)))

@@ -1,0 +1,1 @@
+"""What every other folder uses: errors, checks, files, batches, tensors; internal."""

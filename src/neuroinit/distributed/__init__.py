@@ -1,0 +1,5 @@
+"""Several processes that share the work. :func:`alone` is public."""
+
+from neuroinit.distributed.ranks import alone
+
+__all__ = ["alone"]

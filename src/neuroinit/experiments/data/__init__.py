@@ -1,0 +1,1 @@
+"""Image data sets in memory or in files."""

@@ -1,0 +1,1 @@
+"""The demo on scikit-learn's digits."""

@@ -1,0 +1,1 @@
+"""Training runs as in the paper's Appendix B."""

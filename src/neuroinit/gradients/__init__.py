@@ -1,0 +1,1 @@
+"""Gradients of sub-batches, their Gram matrix, and derivatives by the scales; internal."""

@@ -1,0 +1,1 @@
+"""Replacements for torch's layers while a model is differentiated; internal."""

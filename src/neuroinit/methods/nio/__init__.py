@@ -1,0 +1,1 @@
+"""NIO: the method, its update rules and the paper's presets."""

@@ -1,0 +1,1 @@
+"""A model and its loss as functions of the scaled parameters; internal."""

@@ -1,0 +1,113 @@
+"""Borrowing the user's model: quiet, differentiable twice, and given back as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from neuroinit.common.random_state import _twice, isolated
+from neuroinit.common.tensors import widen
+
+Buffers = list[tuple[nn.Module, str, Tensor]]
+
+
+@contextmanager
+def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
+    """Training mode, modules' dropout off; on leaving, every attribute of every module comes back.
+
+    The parameters and buffers may be replaced meanwhile. The backward passes have to run inside as
+    well: checkpointed modules run their forward pass again there.
+
+    Args:
+        model: The user's module.
+        second_order: Use kernels that can be differentiated twice.
+
+    Yields:
+        The buffers, half precision widened, and where they belong.
+    """
+    modules = list(model.modules())
+    saved = [_Saved(module) for module in modules]
+    with ExitStack() as stack:
+        stack.enter_context(isolated())
+        stack.callback(_twice, _restore, saved)
+        for module in modules:
+            _quiet(module)
+        for context in _contexts(modules, second_order):
+            stack.enter_context(context)
+        yield [
+            (m, key, widen(b)) for m in modules for key, b in m._buffers.items() if b is not None
+        ]
+
+
+def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
+    devices = {p.device.type for m in modules for p in m._parameters.values() if p is not None}
+    for device in devices:  # a caller's autocast would make the engines differ
+        yield torch.autocast(device, enabled=False)
+    if "torch._dynamo" in sys.modules:  # compiled code has no double backward
+        yield torch.compiler.set_stance("force_eager")
+    if second_order:  # nor have fused attention and cuDNN's recurrent layers
+        yield sdpa_kernel(SDPBackend.MATH)
+        if any(isinstance(m, nn.RNNBase) for m in modules):
+            yield torch.backends.cudnn.flags(enabled=False)
+
+
+def _quiet(module: nn.Module) -> None:
+    """Training mode without dropout.
+
+    A module without parameters, buffers or children has nothing to learn in training mode: eval
+    mode silences dropout, stochastic depth and their like without knowing their types. Recurrent
+    layers keep their dropout as a number.
+    """
+    module.training = bool(module._parameters or module._buffers or module._modules)
+    if isinstance(module, nn.RNNBase):
+        module.dropout = 0.0
+
+
+class _Saved:
+    """What a module holds: its attributes, and the contents of those that can change in place."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.attributes = vars(module)
+        self.tables = [
+            (table, dict(table))
+            for table in (
+                self.attributes,
+                module._parameters,
+                module._buffers,
+                module._modules,
+                *(value for value in self.attributes.values() if type(value) is dict),
+            )
+        ]
+        self.sequences = [(v, list(v)) for v in self.attributes.values() if type(v) is list]
+        self.sets = [(v, set(v)) for v in self.attributes.values() if type(v) is set]
+        self.tensors = [
+            (value, value.clone())
+            for value in self.attributes.values()
+            if isinstance(value, Tensor) and not value.requires_grad
+        ]
+
+    def restore(self) -> None:
+        """Put everything back; can be done any number of times."""
+        for table, entries in self.tables:
+            table.update(entries)
+            for key in table.keys() - entries.keys():
+                del table[key]
+        for sequence, items in self.sequences:
+            sequence[:] = items
+        for members, kept in self.sets:
+            members.clear()
+            members.update(kept)
+        for tensor, values in self.tensors:
+            tensor.copy_(values)
+
+
+@torch.no_grad()
+def _restore(saved: list[_Saved]) -> None:
+    for module in saved:
+        module.restore()

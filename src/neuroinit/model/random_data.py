@@ -1,0 +1,158 @@
+"""Batches for those who have no data at hand: random inputs and random labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.checks import check_count
+
+LEAST = 32  # samples of a batch in place of data
+
+
+@dataclass(frozen=True, eq=False)
+class RandomBatches:
+    """An endless iterable of ``(inputs, labels)``; every pass over it starts anew.
+
+    ``shape`` is that of the labels of one sample: none for a label each.
+    """
+
+    example: Tensor
+    classes: int
+    seed: int
+    size: int
+    moments: tuple[float, float] | None = None  # mean and standard deviation; the example's
+    shape: tuple[int, ...] = ()
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        generator = torch.Generator().manual_seed(self.seed)
+        shape, labels = (self.size, *self.example.shape[1:]), (self.size, *self.shape)
+        mean, std = self.moments or self._moments()
+        while True:
+            if self.example.is_floating_point():
+                drawn = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+                inputs = (mean + std * drawn).to(self.example)
+            else:
+                highest = int(self.example.max()) + 1
+                drawn = torch.randint(highest, shape, generator=generator, device="cpu")
+                inputs = drawn.to(self.example)
+            yield inputs, torch.randint(self.classes, labels, generator=generator, device="cpu")
+
+    def _moments(self) -> tuple[float, float]:
+        wide = self.example.double()
+        return float(wide.mean()), float(wide.std(correction=0))
+
+
+def random_batches(
+    example: Tensor | Sequence[int], classes: int, seed: int = 0, size: int | None = None
+) -> RandomBatches:
+    """Random inputs with random labels, as MetaInit's paper uses in place of data.
+
+    Args:
+        example: A batch of inputs: normal values with its mean and standard deviation are drawn, or
+            for integers, such as tokens, uniform ones up to the largest. Or a shape, for standard
+            normal values.
+        classes: Number of labels.
+        seed: Of the random numbers.
+        size: Samples of a batch; as many as the example has by default.
+
+    Example:
+        >>> inputs, labels = next(iter(random_batches((16, 3, 8, 8), classes=10)))
+        >>> inputs.shape, labels.shape
+        (torch.Size([16, 3, 8, 8]), torch.Size([16]))
+    """
+    check_count("classes", classes, 1)
+    moments = None
+    if not isinstance(example, Tensor):
+        if not isinstance(example, Sequence) or not all(isinstance(n, int) for n in example):
+            raise TypeError(
+                "Parameter `example` should be a batch of inputs, one tensor, or a shape such as "
+                f"`(64, 3, 32, 32)`. Found a `{type(example).__name__}`."
+            )
+        example, moments = torch.zeros(tuple(example), device="cpu"), (0.0, 1.0)
+    if example.dim() == 0 or example.numel() == 0:
+        raise ValueError(
+            f"Parameter `example` should be a batch of inputs. Found shape {tuple(example.shape)}."
+        )
+    if example.is_floating_point() and not example.isfinite().all():
+        raise ValueError("Parameter `example` is not finite: found NaN or inf in it.")
+    if not example.is_floating_point() and int(example.min()) < 0:
+        raise ValueError(
+            "Parameter `example` has integers, of which uniform ones up to the largest are drawn, "
+            f"so they should not be negative. Found {int(example.min())}."
+        )
+    if size is not None:
+        check_count("size", size, 1)
+    return RandomBatches(example, classes, seed, size or len(example), moments)
+
+
+def in_place_of_data(
+    example: Tensor | Sequence[int],
+    run: Callable[[Tensor], Any],
+    loss_fn: Callable[[Tensor, Tensor], Any] | None,
+    seed: int,
+) -> RandomBatches:
+    """Random batches for a classifier: how many classes there are is read from its output.
+
+    Args:
+        example: As for :func:`random_batches`; fewer than 32 samples stand for batches of 32.
+        run: The model.
+        loss_fn: Tells whether the classes are the output's second dimension, as for
+            ``F.cross_entropy``, or its last, as for losses of one's own of a language model.
+        seed: Of the random numbers.
+    """
+    one = random_batches(example, 1, seed)
+    drawn = replace(one, size=max(one.size, LEAST))
+    inputs, _ = next(iter(drawn))
+    try:
+        output = run(inputs)
+    except (RuntimeError, IndexError, TypeError) as error:
+        raise ValueError(
+            f"The model does not take random inputs like `example`, of shape {tuple(inputs.shape)} "
+            f"and {inputs.dtype}: {error}"
+        ) from error
+    if not isinstance(output, Tensor) or output.dim() < 2 or len(output) != drawn.size:
+        what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(
+            "Without `batches`, random labels are drawn, for a model that puts out class scores "
+            f"`(samples, classes, ...)`. Found {what}. Pass `batches`."
+        )
+    shape, problem = output.shape, ""
+    for place in dict.fromkeys((1, output.dim() - 1)):
+        labels = (*shape[1:place], *shape[place + 1 :])
+        found = replace(drawn, classes=shape[place], shape=labels)
+        if loss_fn is None:  # inputs are all that is needed
+            return found
+        try:
+            with warnings.catch_warnings():  # that a regression's shapes fit by chance
+                warnings.filterwarnings("error", "Using a target size")
+                loss = torch.as_tensor(loss_fn(output, next(iter(found))[1].to(output.device)))
+        except (RuntimeError, ValueError, IndexError, UserWarning) as error:
+            problem = problem or str(error)
+            continue
+        if not loss.isfinite().all():
+            problem = problem or "the loss is not finite"
+        elif found.classes > 1:
+            _check_tokens(inputs, output, place)
+            return found
+    raise ValueError(
+        f"`loss_fn` does not take random labels for the model's output of shape {tuple(shape)}: "
+        f"{problem or 'there is one class only'}. Without `batches`, the model should be a "
+        "classifier and the loss one of class labels. Pass `batches`."
+    )
+
+
+def _check_tokens(inputs: Tensor, output: Tensor, place: int) -> None:
+    """Scores of every token with the cross-entropy of ``(samples, classes, ...)`` are a slip."""
+    tokens = not inputs.is_floating_point() and inputs.dim() == 2 and output.dim() == 3
+    if tokens and place == 1 and output.shape[1] == inputs.shape[1]:
+        raise ValueError(
+            f"The model puts out {tuple(output.shape)}, scores of every token, of which `loss_fn` "
+            "takes the second dimension as classes. Pass a loss such as "
+            "`lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten())`."
+        )

@@ -1,0 +1,120 @@
+"""Which parameters of a model take part, and where a model holds them."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from neuroinit.common.errors import listed
+from neuroinit.model.fresh_values import Draw
+
+LooksAt = Callable[[nn.Module, str, Tensor], bool]
+Place = tuple[nn.Module, str, str]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which parameters get a scale, and whose gradients are looked at.
+
+    Args:
+        include: Shell patterns of the names that get a scale.
+        exclude: Shell patterns of the names that don't, even if included.
+        gradients_of: ``gradients_of(module, key, tensor)``: whether the gradient by a parameter,
+            held by a module under a key, is looked at; ``None`` for all trainable parameters, as
+            is a choice of none.
+        scales_of: In the same form, which parameters may get a scale.
+        draws: ``draws(model)``: fresh values for some parameters, by name.
+        needs_loss: Whether there has to be a loss.
+    """
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    gradients_of: LooksAt | None = None
+    scales_of: LooksAt | None = None
+    draws: Callable[[nn.Module], dict[str, Draw]] | None = None
+    needs_loss: bool = True
+
+    def differentiated(self, model: nn.Module) -> list[str]:
+        """The parameters whose gradients are looked at."""
+        return _wanted(model, self.gradients_of) or trainable(model)
+
+    def scaled(self, model: nn.Module, zeros: Collection[str], drawn: Collection[str]) -> list[str]:
+        """The parameters that get a scale.
+
+        Args:
+            model: The user's own module.
+            zeros: Names of all-zero tensors, which no scale changes.
+            drawn: Names of tensors that get fresh values.
+
+        Raises:
+            ValueError: If a pattern matches nothing, or nothing would be left to do.
+        """
+        names = [n for n, _ in model.named_parameters()]
+        self._check_patterns(names)
+        chosen = [
+            n
+            for n in _wanted(model, self.scales_of)
+            if n not in zeros and _matches(n, self.include) and not _matches(n, self.exclude)
+        ]
+        if not chosen and not drawn:
+            raise ValueError(
+                f"Nothing to scale: of {len(trainable(model))} trainable parameters "
+                f"{len(zeros)} are all zero and the rest is ruled out by "
+                f"`include = {self.include}` and `exclude = {self.exclude}`."
+            )
+        return chosen
+
+    def _check_patterns(self, names: list[str]) -> None:
+        unmatched = [p for p in self.exclude if not fnmatch.filter(names, p)]
+        if not any(fnmatch.filter(names, p) for p in self.include):
+            unmatched = [*self.include, *unmatched]
+        if unmatched:
+            raise ValueError(
+                f"Pattern {listed(unmatched)} in `include` or `exclude` matches no parameter. "
+                f"The parameters are: {listed(names)}."
+            )
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _wanted(model: nn.Module, looks_at: LooksAt | None) -> list[str]:
+    """The trainable parameters that a function of module, key and tensor wants; ``None``: all."""
+    if looks_at is None:
+        return trainable(model)
+    named = dict(model.named_parameters())
+    names = {n for module, key, n in places(model) if looks_at(module, key, named[n])}
+    return [n for n in trainable(model) if n in names]
+
+
+def trainable(model: nn.Module) -> list[str]:
+    """Names of the parameters that are trained."""
+    return [n for n, p in model.named_parameters() if p.requires_grad]
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The user's own module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
+    while True:
+        inner = [model._modules.get(key) for key in ("_orig_mod", "_original_module")]
+        found = next((module for module in inner if module is not None), None)
+        if found is not None:
+            model = found
+        elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            model = model.module
+        else:
+            return model
+
+
+def places(model: nn.Module) -> list[Place]:
+    """``(module, key, name)`` wherever a parameter is held; a tied tensor has several places."""
+    names = {id(p): n for n, p in model.named_parameters()}
+    return [
+        (module, key, names[id(tensor)])
+        for module in model.modules()
+        for key, tensor in module._parameters.items()
+        if tensor is not None
+    ]

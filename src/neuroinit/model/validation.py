@@ -1,0 +1,121 @@
+"""What users pass in: models, losses and batches that cannot be used get one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from neuroinit.common.batches import map_tensors
+from neuroinit.common.checks import check_callable
+from neuroinit.common.errors import listed
+
+
+def mean_loss(loss: Any, size: int) -> Tensor:
+    """Reduce a scalar or one loss a sample to the mean."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"The loss should be a tensor. Found a `{type(loss).__name__}`. "
+            "Return the loss itself, for example `model(**batch).loss`."
+        )
+    if loss.dim() == 0 or loss.shape == (size,):
+        return loss.mean()
+    raise ValueError(
+        f"The loss should be a scalar or one value a sample. Found shape {tuple(loss.shape)} for "
+        f"{size} samples. Reduce it, for example with `loss.flatten(1).mean(1)`."
+    )
+
+
+def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
+    """An iterable of batches, and not a single batch.
+
+    Args:
+        batches: What was passed.
+        pairs: Whether a batch is ``(inputs, targets)``.
+        again: Whether it has to be gone through more than once.
+    """
+    found = f"a `{type(batches).__name__}`"
+    single = isinstance(batches, (Tensor, Mapping))
+    if pairs and isinstance(batches, (tuple, list)) and any(isinstance(b, Tensor) for b in batches):
+        found, single = f"{found} of tensors", True
+    if single or not isinstance(batches, Iterable):
+        raise TypeError(
+            f"Parameter `batches` should be an iterable of batches. Found {found}. "
+            "Wrap a single batch in a list: `[(inputs, targets)]`; a data set, in a DataLoader."
+        )
+    if again and isinstance(batches, Iterator):
+        raise TypeError(
+            "Parameter `batches` should be a list or a DataLoader, which can be gone through for "
+            f"every method. Found {found}."
+        )
+
+
+def check_values(batches: Sequence[Any]) -> None:
+    """Inputs and targets that no loss can be taken of."""
+    for k, batch in enumerate(batches):
+        tensors: list[Tensor] = []
+        map_tensors(tensors.append, batch)
+        for tensor in tensors:
+            if not _finite(tensor):
+                shape = tuple(tensor.shape)
+                raise ValueError(f"Batch {k} is not finite: found NaN or inf in a tensor {shape}.")
+
+
+def check_pair(batch: Any) -> None:
+    """A batch for ``loss_fn``: inputs and targets."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise TypeError(
+            f"A batch of type `{type(batch).__name__}`"
+            + (f" and length {len(batch)}" if isinstance(batch, (tuple, list)) else "")
+            + " is no pair `(inputs, targets)`. Yield pairs, or pass `compute_loss`, "
+            "for example `compute_loss=lambda model, batch: model(**batch).loss`."
+        )
+
+
+def check_callables(model: Any, loss_fn: Any, compute_loss: Any, needed: bool = True) -> None:
+    """A module, and a way to its loss."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            "A scripted or traced model cannot be optimized: its parameters cannot be replaced. "
+            "Optimize the module it was made from, then script it."
+        )
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"Parameter `model` should be a torch.nn.Module. Found `{type(model).__name__}`."
+        )
+    for name, value in (("loss_fn", loss_fn), ("compute_loss", compute_loss)):
+        if value is not None:
+            check_callable(name, value)
+    if needed and loss_fn is None and compute_loss is None:
+        raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Parameters that cannot be scaled yet, all of them in one error."""
+    named = dict(model.named_parameters())
+    lazy = [n for n, p in named.items() if is_lazy(p)]
+    if lazy:
+        raise ValueError(
+            f"These parameters are lazy and have no shape yet: {listed(lazy)}. "
+            "Run one forward pass first, for example `model(inputs)`."
+        )
+    for kind, bad in (
+        ("complex", [n for n, p in named.items() if p.is_complex()]),
+        ("on the meta device", [n for n, p in named.items() if p.is_meta]),
+    ):
+        if bad:
+            raise ValueError(f"These parameters are {kind}: {listed(bad)}. Initialize them first.")
+
+
+def check_finite(parameters: Mapping[str, Tensor]) -> None:
+    """Values that no computation can begin with."""
+    bad = [n for n, p in parameters.items() if not _finite(p)]
+    if bad:
+        raise ValueError(f"These parameters are not finite: {listed(bad)}. Initialize them first.")
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor.detach()).all())

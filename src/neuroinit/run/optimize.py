@@ -1,0 +1,166 @@
+"""The one loop: batches in, scales out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neuroinit.common.checks import (
+    check_autocast,
+    check_callable,
+    check_choice,
+    check_count,
+    check_instance,
+)
+from neuroinit.common.random_state import isolated, random_state, set_random_state
+from neuroinit.distributed.dtensor import is_sharded
+from neuroinit.distributed.ranks import Ranks, ranks
+from neuroinit.gradients.derivative import ENGINES
+from neuroinit.methods.base import Initialization
+from neuroinit.methods.nio.method import NIO
+from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.model.random_data import in_place_of_data
+from neuroinit.model.validation import check_batches
+from neuroinit.run.checkpoint import Checkpoint
+from neuroinit.run.engine_choice import Room
+from neuroinit.run.loop import OnStep, Run
+from neuroinit.run.result import Result
+from neuroinit.sharded.problem import ShardedProblem
+
+
+def optimize(
+    model: nn.Module,
+    batches: Iterable[Any] | None = None,
+    loss_fn: LossFunction | None = F.cross_entropy,
+    method: Initialization | None = None,
+    compute_loss: ComputeLoss | None = None,
+    engine: str = "auto",
+    microbatch: int | None = None,
+    progress: bool = True,
+    on_step: OnStep | None = None,
+    memory_limit: int | None = None,
+    autocast: torch.dtype | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
+    example: Tensor | Sequence[int] | None = None,
+) -> Result:
+    """Find a start for a model, by default one scale a tensor; the model is left as it was.
+
+    Args:
+        model: Any module. Wrappers (DDP, ``torch.compile``) are looked through.
+        batches: A DataLoader, a list, a generator: an element is ``(inputs, targets)``, or anything
+            with ``compute_loss``. A list shorter than ``steps`` is gone through again. ``None``
+            for no data: see ``example``.
+        loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss a sample.
+        method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
+        compute_loss: ``compute_loss(model, batch)``, for example
+            ``lambda model, batch: model(**batch).loss``.
+        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``, which are exact;
+            or ``"differences"``, which is not, for models that are sharded already.
+        microbatch: Largest number of samples computed at once, for models whose samples don't see
+            each other.
+        progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
+        on_step: Called with the record of every step, for loggers of your own.
+        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default half of
+            what is free on a CPU, and 80% of it on a GPU. It keeps all graphs while they fit, else
+            streams them, in micro-batches if one sub-batch alone would not fit. Where memory runs
+            out all the same, the step is done again in smaller pieces, and a warning says so.
+        autocast: ``torch.bfloat16`` runs the forward passes, and with them the backward passes, in
+            bfloat16 where torch's autocast does; sums stay in float32 and float64. Faster on
+            hardware for it, and not exact: ``docs/performance.md`` has the error.
+        checkpoint: A file from which a run that was killed goes on, step for step as if nothing had
+            happened; call again with the same arguments. It is removed when the run has ended.
+        checkpoint_every: Steps between two writes of that file.
+        example: In place of ``batches``, for a classifier: some inputs, or a shape for standard
+            normal ones. Random inputs with their mean and standard deviation get random labels.
+            ``docs/trainability.md`` says how much is lost.
+
+    Under torch.distributed all processes call this function and share the work, see
+    ``docs/distributed.md``.
+
+    Returns:
+        The scales, the history, and statistics before and after. ``result.apply_(model)`` scales
+        the model.
+
+    Raises:
+        TypeError, ValueError: If an argument or a batch is not usable.
+        GradientError: If a gradient is zero or not finite; its ``result`` has the steps before.
+        RuntimeError: If an operator of the model has no double backward.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(4)]
+        >>> result = optimize(model, batches, method=NIO(steps=3))
+        >>> sorted(result.scales)
+        ['0.bias', '0.weight', '2.bias', '2.weight']
+    """
+    method = NIO() if method is None else method
+    all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
+    with closing(all_ranks), all_ranks.together(), isolated():
+        batches = _data(batches, example, compute_loss)
+        _check(method, engine, microbatch, memory_limit, on_step)
+        check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
+        check_autocast(autocast)
+        check_count("checkpoint_every", checkpoint_every, 1)
+        saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
+        found = saved.read()
+        states = found["random"] if found else all_ranks.texts(random_state())
+        with isolated():  # the same random numbers for the problem on every rank
+            set_random_state(states[0])
+            problem = _problem(model, loss_fn, compute_loss, method, engine, autocast, all_ranks)
+            if example is not None:
+                batches = in_place_of_data(example, problem.output, loss_fn, all_ranks.rank)
+        saved.identify(problem, method.settings())
+        run = Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, states)
+        run.resume(found)
+        set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
+        return run.go(batches, progress and all_ranks.rank == 0)
+
+
+def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
+    """Batches, or nothing yet if an example stands for them."""
+    if (batches is None) == (example is None):
+        raise TypeError(
+            "Pass `batches`, or `example=inputs` for random inputs like these and random labels. "
+            f"Found {'neither' if batches is None else 'both'}."
+        )
+    if example is not None and compute_loss is not None:
+        raise TypeError("Random labels are for a `loss_fn`. With `compute_loss`, pass `batches`.")
+    return () if batches is None else batches
+
+
+def _problem(
+    model: nn.Module,
+    loss_fn: LossFunction | None,
+    compute_loss: ComputeLoss | None,
+    method: Initialization,
+    engine: str,
+    autocast: torch.dtype | None,
+    ranks: Ranks,
+) -> Problem:
+    if engine == "differences":
+        if not isinstance(method, NIO):
+            raise ValueError(
+                f"`engine = 'differences'` is for `NIO` only. Found `method = {method!r}`."
+            )
+        if isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters()):
+            return ShardedProblem(model, loss_fn, compute_loss, method.selection(), ranks)
+    return Problem(model, loss_fn, compute_loss, method.selection(), autocast, ranks)
+
+
+def _check(method: Any, engine: str, microbatch: Any, memory_limit: Any, on_step: Any) -> None:
+    check_instance("method", method, Initialization, "a method such as `NIO()`")
+    check_choice("engine", engine, ("auto", *ENGINES, "differences"))
+    if microbatch is not None:
+        check_count("microbatch", microbatch, 1)
+    if memory_limit is not None:
+        check_count("memory_limit", memory_limit, 1, "of bytes")
+    if on_step is not None:
+        check_callable("on_step", on_step)

@@ -1,0 +1,59 @@
+"""A handful of the zoo: the rest is `make zoo`, see docs/zoo.md."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("timm", reason='needs pip install "neuroinit[experiments]"')
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    spec = importlib.util.spec_from_file_location("zoo", ROOT / "benchmarks" / "zoo.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "math_kernel"),
+    [
+        ("timm", "lcnet_035", False),
+        ("timm", "vit_tiny_patch16_224", True),
+        ("torchvision", "shufflenet_v2_x0_5", False),
+        ("torchvision", "squeezenet1_1", False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # as the zoo itself: what a model warns of is its own
+def test_two_steps(zoo, library, name, math_kernel):
+    record = zoo.run(library, name)
+    assert record["untouched"]
+    assert record["scaled"] > 0
+    assert record["math_kernel"] == math_kernel
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_zero_gains_are_reported_and_filled(zoo):
+    record = zoo.run("timm", "resnet10t")
+    assert record["blocked"] > 0
+    assert record["blocked_filled"] == 0
+    assert record["scaled_filled"] > record["scaled"]
+
+
+def test_a_failure_is_a_record(zoo):
+    record = zoo.guarded("timm", "no_such_model")
+    assert record["model"] == "no_such_model"
+    assert "no_such_model" in record["error"]
+
+
+def test_the_page_is_of_the_records(zoo):
+    records = [json.loads(line) for line in zoo.RECORDS.read_text().splitlines()]
+    page = zoo.PAGE.read_text()
+    good = [r for r in records if "error" not in r]
+    assert len([r for r in good if r["library"] == "timm"]) >= 40
+    assert len([r for r in good if r["library"] == "torchvision"]) >= 20
+    assert all(r["untouched"] for r in good)
+    assert all(r["model"] in page for r in records)

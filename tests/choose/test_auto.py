@@ -1,0 +1,371 @@
+"""The automatic choice."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import neuroinit as ni
+from neuroinit.choose import tournament as contest
+from neuroinit.choose.auto import _full, default_candidates
+from neuroinit.choose.auto_result import START
+from neuroinit.choose.rollout import Rollout, twin_of
+from neuroinit.model.problem import Problem
+from tests.utils.architectures import ZOO
+from tests.utils.snapshots import assert_unchanged, snapshot
+
+FEW = {"Kaiming": ni.Kaiming(), "NIO": ni.NIO(steps=3, sub_batches=4)}
+
+
+def learnable(count=24, size=32):
+    """Batches whose labels depend on the inputs."""
+    generator = torch.Generator().manual_seed(0)
+    teacher = torch.randn(8, 3, generator=generator)
+    found = []
+    for _ in range(count):
+        inputs = torch.randn(size, 8, generator=generator)
+        found.append((inputs, (inputs @ teacher).argmax(1)))
+    return found
+
+
+def network(gain=1.0):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
+    )
+    ni.kaiming_(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(gain)
+    return model
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def test_a_start_that_diverges_is_replaced():
+    model = network(gain=1e14)
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=FEW)
+    assert result.winner in FEW
+    assert "diverges" in result.verdict
+    start, *others = result.candidates
+    assert start.name == START
+    assert start.scores[-1] == math.inf
+    assert min(c.scores[-1] for c in others if c.scores) < 2.0
+    assert model[0].weight.abs().max() < 5
+
+
+def test_a_good_start_is_left_alone():
+    model = network()
+    before = snapshot(model)
+    worse = {"tiny": ni.TruncNormal(std=1e-4)}
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=worse)
+    assert result.winner == START
+    assert "left alone" in result.verdict
+    assert result.results == []
+    assert_unchanged(before, model)
+
+
+def test_a_lead_within_the_noise_is_no_reason(monkeypatch):
+    def contested(sure):
+        monkeypatch.setattr(contest, "SURE", sure)
+        model = network(gain=0.3)
+        before = snapshot(model)
+        result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=FEW)
+        return result, before, model
+
+    result, before, model = contested(1e9)
+    assert result.winner == START
+    assert "within the noise" in result.verdict
+    assert_unchanged(before, model)
+    assert contested(2.0)[0].winner in FEW
+
+
+def test_an_outlier_is_not_all_the_noise():
+    gain, noise = contest._lead([1.0, 1.1, 10.0, 1.2], [0.5, 0.55, 0.7, 0.6])
+    assert gain > 2 * noise
+    gain, noise = contest._lead([-1.0, -1.2], [-2.0, -2.1])
+    assert gain == pytest.approx(0.95)
+    assert contest._lead([2.0], [1.0])[1] == math.inf
+
+
+def test_what_is_near_divergence_does_not_win():
+    model, named = network(), {"other": [0.1, 0.11], START: [1.0, 1.1]}
+    contested = contest.Contest(model, learnable(), nn.functional.cross_entropy, None, sgd)
+    assert contested._verdict(named)[0] == "other"
+    contested.hastened = {START: [1.0, 1.1], "other": [9.0, math.inf]}
+    winner, verdict = contested._verdict(named)
+    assert winner == START
+    assert "near divergence" in verdict
+
+
+def test_other_samples_judge():
+    def seen(batches):
+        return {float(x) for inputs, _ in batches for x in inputs[:, 0]}
+
+    for count, size in ((1, 64), (1, 8), (3, 16), (12, 8)):
+        judges, training = contest.divided(learnable(count, size), 1)
+        assert len(judges) >= 2
+        assert not seen(judges) & seen(training)
+        assert len(seen(judges) | seen(training)) == count * size
+    judges, _ = contest.divided(learnable(1, 8), 2)  # batch normalization of one sample is none
+    assert [len(y) for _, y in judges] == [2]
+    with pytest.raises(ValueError, match=r"at least 2 samples\. Found a batch of 3"):
+        contest.divided(learnable(1, 3), 2)
+
+
+def test_one_batch_judges_in_parts():
+    result = ni.auto_(network(gain=1e4), learnable(1, 64), optimizer=sgd, budget=60, candidates=FEW)
+    assert result.winner in FEW
+
+
+def test_what_the_optimizer_does_not_hold_stays():
+    model = network()
+    with torch.no_grad():
+        model[2].weight.mul_(1e4)
+    before = [p.clone() for p in model[0].parameters()]
+    optimizer = torch.optim.SGD(model[2:].parameters(), lr=0.1)
+    result = ni.auto_(model, learnable(), optimizer=optimizer, budget=60, candidates=FEW)
+    assert result.winner in FEW
+    assert all(torch.equal(a, b) for a, b in zip(before, model[0].parameters(), strict=True))
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("where", [0, -1])
+def test_data_that_is_not_finite_is_named(where):
+    batches = learnable()
+    batches[where][0][2, 3] = math.nan
+    with pytest.raises(ValueError, match=f"Batch {where % len(batches)} is not finite"):
+        ni.auto_(network(), batches, optimizer=sgd, budget=20, candidates=FEW)
+
+
+def test_a_function_that_takes_other_parameters():
+    model = network()
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="of the parameters that it is given"):
+        ni.auto_(model, learnable(), optimizer=lambda p: sgd(model.parameters()), candidates=FEW)
+    assert_unchanged(before, model)
+
+
+def test_a_rate_of_zero():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
+    with pytest.raises(ValueError, match="learning rate of `optimizer` is 0"):
+        ni.auto_(model, learnable(), optimizer=optimizer)
+
+
+def test_batches_that_are_a_little_shorter_take_part():
+    batches = [*learnable(1, 32), *learnable(9, 31), *learnable(1, 3)]
+    assert [len(y) for _, y in _full(batches)] == [32, *[31] * 9]
+
+
+def test_gradients_of_nothing_else_are_left_behind():
+    criterion = nn.Linear(3, 3)
+    batches = [(x.requires_grad_(), y) for x, y in learnable(8)]
+
+    def loss_fn(output, target):
+        return nn.functional.cross_entropy(criterion(output), target)
+
+    ni.auto_(network(), batches, loss_fn, optimizer=sgd, budget=12, candidates=FEW)
+    assert criterion.weight.grad is None
+    assert all(x.grad is None for x, _ in batches)
+
+
+def test_nothing_trains():
+    model = network()
+
+    def hopeless(parameters):
+        return torch.optim.SGD(parameters, lr=1e30)
+
+    result = ni.auto_(model, learnable(), optimizer=hopeless, budget=60, candidates=FEW)
+    assert result.winner == START
+    assert "no start trains" in result.verdict
+
+
+def test_budget_and_rounds():
+    model = network(gain=30.0)
+    named = {f"normal {k}": ni.TruncNormal(std=0.1 * k) for k in range(1, 8)}
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=97, candidates=named)
+    assert result.steps <= 97
+    in_haste = [c for c in result.candidates if c.hastened is not None]
+    assert result.candidates[0] in in_haste  # the start
+    assert len(in_haste) == 2
+    halving = sum(c.steps for c in result.candidates)
+    assert 97 - 97 // 3 - len(named) <= halving <= 97 - 97 // 3
+    assert halving < result.steps
+    assert max(len(c.scores) for c in result.candidates) == 3
+    counts = sorted(len(c.scores) for c in result.candidates)
+    assert counts[0] == 1
+    assert len(result.candidates[0].scores) == 3  # the start is in every round
+    assert all(c.name in repr(result) for c in result.candidates)
+
+
+def test_the_result_can_be_applied_to_a_twin():
+    model, twin = network(gain=30.0), network(gain=30.0)
+    chain = {"LSUV, then NIO": (ni.LSUV(), ni.NIO(steps=2, sub_batches=4))}
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=40, candidates=chain)
+    assert len(result.results) == 2
+    result.apply_(twin)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_optimizer_is_not_touched():
+    model = network(gain=30.0)
+    optimizer = torch.optim.AdamW(
+        [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[2:].parameters()}], lr=1e-3
+    )
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict())
+    ni.auto_(model, learnable(), optimizer=optimizer, budget=20, candidates=FEW)
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    assert torch.equal(after["state"][0]["exp_avg"], before["state"][0]["exp_avg"])
+    assert optimizer.param_groups[0]["params"][0] is model[0].weight
+
+
+def test_a_rollout_is_plain_training():
+    batches = learnable(5)
+    model, plain = network(), network()
+    problem = Problem(model, nn.functional.cross_entropy)
+    rollout = Rollout(problem, problem.original, sgd(model.parameters()))
+    rollout.train(iter(batches), 5)
+    optimizer = sgd(plain.parameters())
+    losses = []
+    for inputs, targets in batches:
+        loss = nn.functional.cross_entropy(plain(inputs), targets)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert rollout.losses == losses
+    for name, parameter in plain.named_parameters():
+        assert torch.equal(rollout.values[name], parameter)
+
+
+@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+@pytest.mark.filterwarnings("ignore:All-zero tensors")
+def test_over_the_zoo(found):
+    torch.manual_seed(0)
+    model = found.build()
+    before = snapshot(model)
+    batches = [found.batch(8) for _ in range(3)]
+    result = ni.auto_(
+        model,
+        batches,
+        found.loss_fn,
+        compute_loss=found.compute_loss,
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+        budget=8,
+        candidates={"Xavier": ni.Xavier()},
+    )
+    changed = result.winner != START
+    assert_unchanged(before, model, except_for=("parameters",) if changed else ())
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("when", [1, 9, 20])
+def test_nothing_changes_when_the_loss_raises(error, when):
+    model = network(gain=30.0)
+    before = snapshot(model)
+    calls = []
+
+    def loss_fn(output, target):
+        calls.append(1)
+        if len(calls) > when:
+            raise error
+        return nn.functional.cross_entropy(output, target)
+
+    with pytest.raises(error):
+        ni.auto_(model, learnable(), loss_fn, optimizer=sgd, budget=40, candidates=FEW)
+    assert_unchanged(before, model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": 3}, "`budget`"),
+        ({"batches": []}, "yields nothing"),
+        ({"candidates": {"x": "nio"}}, "`candidates`"),
+        ({"candidates": {"x": ()}}, "`candidates`"),
+        ({"optimizer": lambda p: None}, "`optimizer`"),
+        ({"optimizer": "sgd"}, "`optimizer`"),
+        ({"batches": None}, "`batches`"),
+        ({"batches": learnable(1)[0]}, "Found a `tuple` of tensors. Wrap"),
+        ({"candidates": [ni.Kaiming()]}, "`candidates`"),
+        ({"candidates": {"x": None}}, "`candidates`"),
+        (
+            {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)},
+            "holds no parameter",
+        ),
+    ],
+)
+def test_bad_input(changes, message):
+    arguments = {"batches": learnable(4), "optimizer": sgd, "candidates": FEW, **changes}
+    with pytest.raises((TypeError, ValueError), match=message):
+        ni.auto_(network(), **arguments)
+
+
+def test_default_candidates_compete():
+    model = network(gain=30.0)
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=40)
+    assert [c.name for c in result.candidates] == [START, *default_candidates()]
+
+
+def test_frozen_parameters_stay_out_of_a_function_of_parameters():
+    model = network()
+    model[0].weight.requires_grad_(False)
+    values = {
+        n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in model.named_parameters()
+    }
+    held = twin_of(sgd, model, values).param_groups[0]["params"]
+    assert all(p.requires_grad for p in held)
+    assert len(held) == 5
+
+
+def test_the_figure_has_a_line_for_each(tmp_path):
+    model = network(gain=30.0)
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=40, candidates=FEW)
+    drawn = ni.plots.rollouts(result)
+    (ax,) = drawn.axes
+    labels = {line.get_label() for line in ax.lines}
+    assert {START, *FEW} <= labels
+    drawn.savefig(tmp_path / "rollouts.png")
+
+
+def test_default_candidates_that_do_not_fit_stay_out():
+    """Batches of four cannot be cut into NIO's eight; the others compete."""
+    result = ni.auto_(network(gain=30.0), learnable(size=4), optimizer=sgd, budget=40)
+    by_name = {c.name: c for c in result.candidates}
+    assert "sub_batches" in by_name["NIO"].failed
+    assert by_name["Kaiming"].scores
+
+
+def test_optimizers_with_closures_and_attributes():
+    model = network()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    result = ni.auto_(model, learnable(), optimizer=optimizer, budget=12, candidates=FEW)
+    assert result.steps > 0
+
+
+def test_a_scheduler_that_lowered_the_rate_is_told():
+    model = network()
+    optimizer = sgd(model.parameters())
+    ni.Warmup(warmup_steps=100).schedule(optimizer)
+    with pytest.warns(UserWarning, match="scheduler"):
+        ni.auto_(model, learnable(), optimizer=optimizer, budget=12, candidates=FEW)
+
+
+def test_a_shuffled_loader_leaves_the_random_state():
+    inputs, targets = learnable(1, 128)[0]
+    data = torch.utils.data.TensorDataset(inputs, targets)
+    loader = torch.utils.data.DataLoader(data, batch_size=20, shuffle=True)
+    model = network()
+    state = torch.get_rng_state()
+    ni.auto_(model, loader, optimizer=sgd, budget=12, candidates=FEW)
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,178 @@
+"""The derivative by the scales against one-graph autograd, over the zoo, on every engine."""
+
+import pytest
+import torch
+
+from neuroinit.gradients import measures
+from neuroinit.gradients import pieces as rows
+from neuroinit.gradients.derivative import ENGINES, derivative
+from neuroinit.gradients.plan import make_plan
+from neuroinit.model.problem import Problem
+from tests.utils import oracles
+from tests.utils.architectures import NO_DOUBLE_BACKWARD, ZOO, case
+
+SINGLE = {"float32": 1e-4, "bfloat16": 1e-4}
+
+
+def nio_objective(moments):
+    return moments.cosine + moments.norm
+
+
+def any_objective(moments):
+    """Reads every entry of the Gram matrix, in no symmetric way."""
+    weights = torch.arange(moments.gram.numel(), dtype=torch.float64).view_as(moments.gram)
+    return (weights * measures.cosines(moments.gram)).sum() + moments.variance
+
+
+def oracle_objective(objective):
+    return lambda gram: objective(measures.moments(gram))
+
+
+def build(found):
+    torch.manual_seed(0)
+    return found.build(), found.batch(8)
+
+
+def mixed_scales(names):
+    return {n: 0.7 + 0.1 * (i % 5) for i, n in enumerate(names)}
+
+
+def check(found, engine, objective, *, D=2, r=0.0, split="cover", stats="sub-batch", micro=None):
+    model, batch = build(found)
+    problem = Problem(model, found.loss_fn, found.compute_loss)
+    names = {n.removeprefix("_orig_mod."): n for n in oracles.trainable(model)}
+    scales = mixed_scales(problem.scaled)
+    problem.place(torch.tensor([scales[n] for n in problem.scaled], dtype=torch.float64))
+    prepared = problem.prepare(batch)
+    plan = make_plan(problem, prepared, D, r, split, stats, micro)
+    ours = derivative(problem, prepared, plan, objective, engine, gram=objective is any_objective)
+    expected = oracles.scale_gradient(
+        model,
+        batch,
+        getattr(oracles, f"sub_batch_slices_{split}")(8, D, r),
+        oracle_objective(objective),
+        found.loss_fn,
+        found.compute_loss,
+        stats,
+        scales={names[n]: s for n, s in scales.items()},
+    )
+    wanted = torch.stack([expected[names[n]] for n in problem.scaled])
+    tolerance = SINGLE.get(found.name, 1e-8) * wanted.abs().max().item()
+    torch.testing.assert_close(ours.gradient, wanted, rtol=0, atol=max(tolerance, 1e-10))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+def test_derivative_equals_one_graph_autograd(found, engine):
+    check(found, engine, nio_objective, D=3 if found.independent else 2)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+def test_derivative_of_overlapping_sub_batches(found, engine):
+    check(found, engine, nio_objective, D=3, r=0.5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["relu", "tied_embedding", "batch_norm_2d", "transformer"])
+def test_derivative_of_any_objective_of_the_gram_matrix(name, engine):
+    check(case(name), engine, any_objective, D=3, r=0.25)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize("name", ["plain", "tied_embedding", "gru", "checkpoint"])
+def test_derivative_in_microbatches(name, micro, engine):
+    check(case(name), engine, nio_objective, D=2, r=0.5, micro=micro)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("split", ["paper", "reference"])
+@pytest.mark.parametrize(
+    "name", ["batch_norm_1d", "batch_norm_2d", "batch_norm_3d", "eval_batch_norm", "dict_batch"]
+)
+def test_derivative_with_statistics_of_the_whole_batch(name, split, engine):
+    check(case(name), engine, nio_objective, D=2, r=0.5, split=split, stats="batch")
+
+
+def test_segments_compute_every_sample_once(monkeypatch):
+    computed = []
+    original = Problem.loss
+
+    def counting(self, batch, seed=None):
+        computed.append(len(batch[0]))
+        return original(self, batch, seed)
+
+    model, batch = build(case("plain"))
+    problem = Problem(model, case("plain").loss_fn)
+    problem.place(problem.unit_scales)
+    plan = make_plan(problem, batch, 4, 0.75, "cover", "sub-batch")
+    monkeypatch.setattr(Problem, "loss", counting)
+    derivative(problem, batch, plan, nio_objective, "keep")
+    assert sum(computed) == 8
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5])
+def test_stream_never_holds_all_gradients(monkeypatch, overlap):
+    """Counts the flat gradients alive at any time, for NIO's objective."""
+    import gc
+    import weakref
+
+    alive, most = weakref.WeakSet(), []
+    original = rows.Group.vectors.fget
+
+    def counting(group):
+        vectors = original(group)
+        for vector in vectors:
+            alive.add(vector)
+        gc.collect()
+        most.append(len(alive))
+        return vectors
+
+    found = case("plain")
+    model, _ = build(found)
+    batch = found.batch(32)
+    problem = Problem(model, found.loss_fn)
+    problem.place(problem.unit_scales)
+    plan = make_plan(problem, batch, 16, overlap, "cover", "sub-batch")
+    monkeypatch.setattr(rows.Group, "vectors", property(counting))
+    monkeypatch.setattr(rows, "ENTRIES", 2 * sum(p.numel() for p in model.parameters()))
+    derivative(problem, batch, plan, nio_objective, "stream")
+    assert problem.tells_pieces
+    assert max(most) <= 6
+
+
+@pytest.mark.parametrize("found", NO_DOUBLE_BACKWARD, ids=lambda c: c.name)
+def test_an_operator_without_double_backward_is_named(found):
+    from neuroinit import NIO, optimize
+
+    model, batch = build(found)
+    expected = {"cdist": "`cdist`", "embedding_bag": "`embedding_bag`"}
+    name = expected.get(found.name, "once_differentiable")
+    with pytest.raises(RuntimeError, match=f"{name}.* has no double backward.*Replace it"):
+        optimize(model, [batch], found.loss_fn, NIO(steps=2, sub_batches=2), found.compute_loss)
+
+
+def test_cosine_is_unchanged_when_the_loss_is_rescaled():
+    found = case("relu")
+    model, batch = build(found)
+
+    def at(factor):
+        problem = Problem(model, lambda y, t: factor * found.loss_fn(y, t))
+        problem.place(problem.unit_scales)
+        plan = make_plan(problem, batch, 4, 0.0, "cover", "sub-batch")
+        return derivative(problem, batch, plan, lambda m: m.cosine)
+
+    torch.testing.assert_close(at(1.0).moments.cosine, at(1e6).moments.cosine)
+    torch.testing.assert_close(at(1.0).gradient, at(1e6).gradient)
+
+
+def test_norms_beyond_the_square_root_of_float32_do_not_overflow():
+    found = case("float32")
+    model, batch = build(found)
+    problem = Problem(model, lambda y, t: 1e25 * found.loss_fn(y, t))
+    problem.place(problem.unit_scales)
+    plan = make_plan(problem, problem.prepare(batch), 2, 0.0, "cover", "sub-batch")
+    ours = derivative(problem, problem.prepare(batch), plan, lambda m: m.cosine)
+    assert ours.moments.norm > 1e20
+    assert torch.isfinite(ours.gradient).all()
