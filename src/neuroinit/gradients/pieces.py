@@ -19,7 +19,7 @@ from neuroinit.common.errors import out_of_memory
 from neuroinit.common.tensors import filled, flatten, unflatten
 from neuroinit.gradients.backward import backward_by, check_loss, gradient_of, second_backward
 from neuroinit.gradients.plan import Plan
-from neuroinit.kernels.context import NotByPieceError, Rows
+from neuroinit.kernels.context import NotSeparableError, PieceParameters
 from neuroinit.model.problem import Problem
 
 TRIAL = 9  # samples of the trial
@@ -38,7 +38,7 @@ class Group:
 
     losses: list[Tensor]
     gradients: Sequence[Tensor]
-    rows: Rows | None = None
+    rows: PieceParameters | None = None
 
     @property
     def vectors(self) -> list[Tensor]:
@@ -99,7 +99,7 @@ def passes_over(
     for pieces in _grouped(plan.pieces, at_once, most or len(plan.pieces)):
         try:
             found = [_together(problem, batch, pieces, names, create_graph)]
-        except NotByPieceError:  # the model took another way with these than in the trial
+        except NotSeparableError:  # the model took another way with these than in the trial
             problem.tells_pieces = False
             losses = problem.losses(batch, pieces, False)
             found = [_alone(problem, loss, names, create_graph) for loss in losses]
@@ -121,17 +121,17 @@ def _together(
     create_graph: bool,
 ) -> Group:
     if not problem.tells_pieces:  # an earlier group has shown it
-        raise NotByPieceError
+        raise NotSeparableError
     batch = cut(batch, pieces[0][0], pieces[-1][1])
     rows, theta = problem.rows(pieces, names), problem.theta(names)
-    leaves = list(rows.of.values())
+    leaves = list(rows.leaves.values())
     with problem.by_piece(rows):
-        losses = list(problem.losses(batch, rows.pieces, whole=True))
+        losses = list(problem.losses(batch, rows.intervals, whole=True))
         total = torch.stack(losses).sum()
         check_loss(total)
         found = problem.gradient_by(total, [*leaves, *theta], create_graph)
     if len(leaves) < len(theta) or any(g is not None for g in found[len(leaves) :]):
-        raise NotByPieceError
+        raise NotSeparableError
     gradients = filled(found[: len(leaves)], leaves)
     return Group([loss.detach() for loss in losses], gradients, rows)
 
@@ -178,7 +178,7 @@ def _tried(problem: Problem, batch: Any) -> bool:
             rows = _together(problem, batch, pieces, names, False).gradients
             losses = problem.losses(batch, pieces, False)
             apart = [_alone(problem, loss, names, False).gradients for loss in losses]
-    except NotByPieceError:
+    except NotSeparableError:
         return False
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):

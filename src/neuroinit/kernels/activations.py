@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuroinit.kernels.context import Saved, unwatched
+from neuroinit.kernels.context import Saved, without_function_mode
 
 PLAIN: list[dict[str, Any]] = [{"inplace": False}, {"approximate": "none"}]
 ACTIVATIONS = ("relu", "gelu")
@@ -38,7 +38,7 @@ class _ReLU(torch.autograd.Function):
         return y
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, gy: Tensor) -> Tensor:
         (y,) = saved
         found: Tensor = _ReLUBackward.apply(gy, y)  # type: ignore[no-untyped-call]
@@ -53,7 +53,7 @@ class _ReLUBackward(torch.autograd.Function):
         return found
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, a: Tensor) -> tuple[Tensor, None]:
         (y,) = saved
         return torch.ops.aten.threshold_backward(a, y, 0), None
@@ -66,7 +66,7 @@ class _GELU(torch.autograd.Function):
         return F.gelu(x)
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, gy: Tensor) -> Tensor:
         (x,) = saved
         found: Tensor = _GELUBackward.apply(gy, x)  # type: ignore[no-untyped-call]
@@ -81,7 +81,7 @@ class _GELUBackward(torch.autograd.Function):
         return found
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, a: Tensor) -> tuple[Tensor, Tensor]:
         """``f''(x) = (2 - x^2) exp(-x^2 / 2) / sqrt(2 pi)``."""
         gy, x = saved

@@ -18,12 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.kernels.context import Marks, Saved, unwatched
+from neuroinit.kernels.context import KernelContext, Saved, without_function_mode
 
 
-def normalized(args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Tensor | None:
+def normalized(
+    args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+) -> Tensor | None:
     """A call of ``F.batch_norm``; ``None`` where it takes no statistics of its input."""
-    return _batch_norm(*args, marks=marks, **kwargs)
+    return _batch_norm(*args, context=context, **kwargs)
 
 
 def _batch_norm(
@@ -36,13 +38,13 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
     *,
-    marks: Marks,
+    context: KernelContext,
 ) -> Tensor | None:
     alike = all(t is None or t.dtype == input.dtype for t in (weight, bias))
     if not training or not alike or input.numel() == input.shape[1]:
         return None
     running = running_mean, running_var, momentum
-    found: Tensor = _Forward.apply(input, weight, bias, running, eps, marks)  # type: ignore[no-untyped-call]
+    found: Tensor = _Forward.apply(input, weight, bias, running, eps, context)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -65,19 +67,19 @@ class _Forward(torch.autograd.Function):
         b: Tensor | None,
         running: tuple[Any, Any, float],
         eps: float,
-        marks: Marks,
+        context: KernelContext,
     ) -> Tensor:
         y, mean, rstd = torch.native_batch_norm(x, w, b, *running[:2], True, running[2], eps)
         ctx.save_for_backward(x, w, mean, rstd)
-        ctx.eps, ctx.marks = eps, marks
+        ctx.eps, ctx.context = eps, context
         return y
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, gy: Tensor) -> tuple[Tensor | None, ...]:
         x, w, mean, rstd = saved
         kept = mean, rstd, ctx.eps
-        if ctx.marks.second:
+        if ctx.context.second_backward:
             gx, gw, gb = _backward(gy, x, w, kept)
         else:
             gx, gw, gb = _Backward.apply(gy, x, w, kept)  # type: ignore[no-untyped-call]
@@ -99,7 +101,7 @@ class _Backward(torch.autograd.Function):
         return gx, gw, gb
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(
         ctx: Any, saved: Saved, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neuroinit.kernels.broadcasting import spread
-from neuroinit.kernels.context import Marks, Saved, Slices, by_slice, unwatched
+from neuroinit.kernels.context import KernelContext, Saved, Slices, by_slice, without_function_mode
 
 _ATTENTION = inspect.signature(F.multi_head_attention_forward)
 _SPECIAL = ("bias_k", "bias_v", "static_k", "static_v", "add_zero_attn", "use_separate_proj_weight")
@@ -71,12 +71,14 @@ def _added(mask: Tensor, query: Tensor) -> Tensor:
     return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask, -torch.inf)
 
 
-def normed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Tensor | None:
+def normed(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+) -> Tensor | None:
     """A call of ``F.group_norm``, ``F.instance_norm`` or ``F.rms_norm`` with a gain.
 
     ``None`` where several pieces are not taken at once, or it has none.
     """
-    if marks.rows is None:
+    if context.pieces is None:
         return None
     function = getattr(F, name)
     bound = inspect.signature(function).bind(*args, **kwargs)
@@ -89,24 +91,26 @@ def normed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Mark
     y: Tensor = function(**given)
     for operator, parameter in ((torch.mul, weight), (torch.add, bias)):
         if parameter is not None:
-            y = _each(operator, y, parameter, shape, marks)
+            y = _each(operator, y, parameter, shape, context)
     return y
 
 
-def _each(operator: Any, y: Tensor, p: Tensor, shape: Any, marks: Marks) -> Tensor:
+def _each(operator: Any, y: Tensor, p: Tensor, shape: Any, context: KernelContext) -> Tensor:
     """``y + p`` or ``y * p`` with ``p`` in another shape."""
-    own = spread(Tensor.view, (p, shape), {}, marks)
-    found = None if own is None else spread(operator, (y, own), {}, marks)
+    own = spread(Tensor.view, (p, shape), {}, context)
+    found = None if own is None else spread(operator, (y, own), {}, context)
     return torch.as_tensor(operator(y, p.view(shape)) if found is None else found)
 
 
-def embedded(args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Tensor | None:
+def embedded(
+    args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+) -> Tensor | None:
     """A call of ``F.embedding``; ``None`` for one that changes its table or counts its entries.
 
     One index for every place of a sample, as of words, has samples first. One that is the same for
     all samples, as of positions, has them not, or as a dimension of one.
     """
-    return _embedding(*args, marks=marks, **kwargs)
+    return _embedding(*args, context=context, **kwargs)
 
 
 def _embedding(
@@ -118,19 +122,24 @@ def _embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
     *,
-    marks: Marks,
+    context: KernelContext,
 ) -> Tensor | None:
-    rows = marks.rows
-    if rows is None or max_norm is not None or scale_grad_by_freq or id(weight) not in rows.of:
+    pieces = context.pieces
+    if (
+        pieces is None
+        or max_norm is not None
+        or scale_grad_by_freq
+        or id(weight) not in pieces.leaves
+    ):
         return None
-    row = rows.of[id(weight)]
-    if input.dim() == 1 or len(input) == 1 < rows.pieces[-1][1]:
+    leaf = pieces.leaves[id(weight)]
+    if input.dim() == 1 or len(input) == 1 < pieces.intervals[-1][1]:
         made = F.embedding(input, weight, padding_idx)
-        parts = [F.embedding(input, own, padding_idx) for own in row]
-        rows.made[id(made)] = made, torch.stack(parts)
+        parts = [F.embedding(input, own, padding_idx) for own in leaf]
+        pieces.derived[id(made)] = made, torch.stack(parts)
         return made
     padding = -1 if padding_idx is None else padding_idx % len(weight)
-    settings = row, input, padding, marks, rows.slices(input)
+    settings = leaf, input, padding, context, pieces.slices(input)
     found: Tensor = _Embedding.apply(weight, *settings)  # type: ignore[no-untyped-call]
     return found
 
@@ -142,18 +151,18 @@ class _Embedding(torch.autograd.Function):
     def forward(
         ctx: Any,
         weight: Tensor,
-        row: Tensor,
+        leaf: Tensor,
         index: Tensor,
         padding: int,
-        marks: Marks,
+        context: KernelContext,
         slices: Slices,
     ) -> Tensor:
         ctx.save_for_backward(index)
-        ctx.count, ctx.padding, ctx.marks, ctx.slices = len(weight), padding, marks, slices
+        ctx.count, ctx.padding, ctx.context, ctx.slices = len(weight), padding, context, slices
         return F.embedding(index, weight)
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, g: Tensor) -> tuple[Tensor | None, ...]:
         (index,) = saved
 
@@ -163,6 +172,6 @@ class _Embedding(torch.autograd.Function):
             )
             return found
 
-        if ctx.marks.second:
+        if ctx.context.second_backward:
             return by_table(g, index), None, None, None, None, None
         return None, by_slice(by_table, ctx.slices, g, index), None, None, None, None

@@ -1,4 +1,4 @@
-"""What the replaced layers are told: marks of weights, and the pieces."""
+"""What the replaced layers need to know about the pass that they are part of."""
 
 from __future__ import annotations
 
@@ -14,69 +14,79 @@ Slices = list[slice] | None
 Saved = tuple[Tensor, ...]
 
 
-class NotByPieceError(Exception):
-    """One pass over several pieces cannot tell the gradients of the pieces apart."""
+class NotSeparableError(Exception):
+    """One pass over several pieces of a batch cannot keep the gradients of the pieces apart."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """For one pass over several pieces of a batch: a gradient for each of them.
+class PieceParameters:
+    """For one pass over several pieces of a batch: leaves whose gradients are those of the pieces.
 
     Args:
-        pieces: Where they are, one after the other, from 0 to the size of the batch.
-        of: By a parameter's id, a leaf with one row a piece, whose gradient is that of the pieces.
-        made: By the id of a tensor that was made of one parameter, that tensor and its rows.
+        intervals: The pieces as ``(start, stop)``, consecutive, from 0 to the size of the batch.
+        leaves: Parameter id -> leaf of shape ``(pieces, *parameter.shape)``. Entry ``s`` of its
+            gradient is the gradient of piece ``s``.
+        derived: Tensor id -> ``(tensor, leaf)`` for tensors computed from one parameter, such as
+            views.
     """
 
-    pieces: tuple[tuple[int, int], ...]
-    of: dict[int, Tensor]
-    made: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    intervals: tuple[tuple[int, int], ...]
+    leaves: dict[int, Tensor]
+    derived: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def slices(self, x: Tensor) -> list[slice]:
-        """Where the pieces are in an activation, which has a few rows for every sample."""
-        each, rest = divmod(len(x), self.pieces[-1][1]) if x.dim() > 1 else (0, 1)
+        """The slice of every piece in an activation with a fixed number of rows a sample."""
+        each, rest = divmod(len(x), self.intervals[-1][1]) if x.dim() > 1 else (0, 1)
         if rest or not each:
-            raise NotByPieceError
-        return [slice(start * each, stop * each) for start, stop in self.pieces]
+            raise NotSeparableError
+        return [slice(start * each, stop * each) for start, stop in self.intervals]
 
-    def row(self, parameter: Tensor | None) -> Tensor | None:
-        """The leaf of a parameter; a tensor made from parameters has none."""
+    def leaf(self, parameter: Tensor | None) -> Tensor | None:
+        """The leaf of a parameter, ``None`` if it needs no gradient."""
         if parameter is None or not parameter.requires_grad:
             return None
         if not parameter.is_leaf:
-            raise NotByPieceError
-        return self.of.get(id(parameter))
+            raise NotSeparableError
+        return self.leaves.get(id(parameter))
 
 
 @dataclass
-class Marks:
-    """The marks of weights by the weight's id, and which backward is under way."""
+class KernelContext:
+    """State shared by the replaced layers of one session.
 
-    of: dict[int, Tensor] = field(default_factory=dict)
-    second: bool = False
-    rows: Rows | None = None
+    Args:
+        scales: Weight id -> scalar tensor equal to one that multiplies the weight. The derivative
+            by a scale is taken by this tensor, see ``products.py``.
+        second_backward: Whether the backward pass under way is the second one.
+        pieces: Set for one pass over several pieces of a batch.
+    """
+
+    scales: dict[int, Tensor] = field(default_factory=dict)
+    second_backward: bool = False
+    pieces: PieceParameters | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.of) or self.rows is not None
+        return bool(self.scales) or self.pieces is not None
 
 
 def by_slice(function: Callable[..., Tensor], slices: Slices, *args: Tensor) -> Tensor:
-    """A function of activations; with slices, of each slice, stacked."""
+    """``function(*args)``; with slices, the stacked results of every slice of the arguments."""
     if slices is None:
         return function(*args)
     return torch.stack([function(*(a[s] for a in args)) for s in slices])
 
 
-def unwatched(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward whose own operators are not looked at, as those of the model are.
+def without_function_mode(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a backward whose own operators are not replaced by :class:`ReplacedLayers`.
 
-    What was saved is handed over: to fetch it may run a checkpointed part of the model again.
+    Saved tensors are read outside, because reading them may run a checkpointed part of the model
+    again, where layers have to be replaced.
     """
 
     @functools.wraps(backward)
-    def quiet(ctx: Any, *gradients: Any) -> Any:
+    def wrapped(ctx: Any, *gradients: Any) -> Any:
         saved = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
             return backward(ctx, saved, *gradients)
 
-    return quiet
+    return wrapped

@@ -14,12 +14,12 @@ from neuroinit.kernels.activations import ACTIVATIONS, activated
 from neuroinit.kernels.batch_norm import normalized
 from neuroinit.kernels.broadcasting import SPREAD, spread
 from neuroinit.kernels.composed_layers import attended, embedded, normed
-from neuroinit.kernels.context import Marks
+from neuroinit.kernels.context import KernelContext
 from neuroinit.kernels.layer_norm import layer_normalized
 from neuroinit.kernels.products import READERS, marked
 
 
-class Replaced(TorchFunctionMode):
+class ReplacedLayers(TorchFunctionMode):
     """Dropout returns its input; weight_norm, normalize and hardsigmoid are plain operators.
 
     It is to be active where the model's code runs: in its forward pass, and in backward passes for
@@ -31,12 +31,12 @@ class Replaced(TorchFunctionMode):
     (2.13); dense ones are right.
 
     Args:
-        marks: Weights whose products are ours, see :mod:`neuroinit.kernels.products`.
+        context: Weights whose products are ours, see :mod:`neuroinit.kernels.products`.
     """
 
-    def __init__(self, marks: Marks | None = None) -> None:
+    def __init__(self, context: KernelContext | None = None) -> None:
         super().__init__()
-        self.marks = Marks() if marks is None else marks
+        self.context = KernelContext() if context is None else context
 
     def __torch_function__(
         self,
@@ -47,9 +47,9 @@ class Replaced(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if not _watched(name) or (name in SPREAD and self.marks.rows is None):
+        if not _watched(name) or (name in SPREAD and self.context.pieces is None):
             return func(*args, **kwargs)
-        if self.marks and (ours := self._ours(func, args, kwargs)) is not None:
+        if self.context and (ours := self._ours(func, args, kwargs)) is not None:
             return ours
         if "dropout" in name and not name.startswith("native"):
             return args[0] if args else kwargs["input"]
@@ -67,9 +67,9 @@ class Replaced(TorchFunctionMode):
 
     def _ours(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is nn.functional.batch_norm:
-            return normalized(args, kwargs, self.marks)
+            return normalized(args, kwargs, self.context)
         if func is nn.functional.layer_norm:
-            return layer_normalized(args, kwargs, self.marks)
+            return layer_normalized(args, kwargs, self.context)
         if func is nn.functional.multi_head_attention_forward:
             with self:
                 return attended(args, kwargs)
@@ -77,11 +77,11 @@ class Replaced(TorchFunctionMode):
         if name in ACTIVATIONS:
             return activated(name, args, kwargs)
         if name in _AFFINE:
-            return normed(name, args, kwargs, self.marks)
+            return normed(name, args, kwargs, self.context)
         if name == "embedding":
-            return embedded(args, kwargs, self.marks)
-        found = marked(name, args, kwargs, self.marks)
-        return spread(func, args, kwargs, self.marks) if found is None else found
+            return embedded(args, kwargs, self.context)
+        found = marked(name, args, kwargs, self.context)
+        return spread(func, args, kwargs, self.context) if found is None else found
 
 
 @functools.cache
@@ -111,16 +111,16 @@ def differentiate(
     vectors: Sequence[Tensor] | None = None,
     create_graph: bool = False,
     retain_graph: bool = False,
-    marks: Marks | None = None,
+    context: KernelContext | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """``torch.autograd.grad``, dense, with :class:`Replaced` active where checkpoints run again.
+    """``torch.autograd.grad``, dense, with :class:`ReplacedLayers` active where checkpoints run again.
 
     ``torch.autograd.grad`` can itself be overridden by a mode and switches modes off inside, hence
     the call of the engine below it.
     """
     if vectors is None:
         vectors = [torch.ones_like(output) for output in outputs]
-    with Replaced(marks):
+    with ReplacedLayers(context):
         engine = torch.autograd.Variable._execution_engine
         found: tuple[Tensor | None, ...] = engine.run_backward(
             tuple(outputs),

@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.kernels.context import Marks, Saved, Slices, by_slice, unwatched
+from neuroinit.kernels.context import KernelContext, Saved, Slices, by_slice, without_function_mode
 
 
-def layer_normalized(args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Tensor | None:
+def layer_normalized(
+    args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+) -> Tensor | None:
     """A call of ``F.layer_norm``; ``None`` where it has no gain and bias, or of another dtype."""
-    return _layer_norm(*args, marks=marks, **kwargs)
+    return _layer_norm(*args, context=context, **kwargs)
 
 
 def _layer_norm(
@@ -32,16 +34,16 @@ def _layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *,
-    marks: Marks,
+    context: KernelContext,
 ) -> Tensor | None:
     count = math.prod(normalized_shape)
     if weight is None or weight.dtype != input.dtype or not input.numel():
         return None
-    x, rows = input.reshape(-1, count), marks.rows
-    settings: tuple[Any, ...] = None, None, eps, marks, None
-    if rows is not None:
-        rows.slices(input)
-        settings = rows.row(weight), rows.row(bias), eps, marks, rows.slices(x)
+    x, pieces = input.reshape(-1, count), context.pieces
+    settings: tuple[Any, ...] = None, None, eps, context, None
+    if pieces is not None:
+        pieces.slices(input)
+        settings = pieces.leaf(weight), pieces.leaf(bias), eps, context, pieces.slices(x)
     y: Tensor = _Forward.apply(x, weight, bias, *settings)  # type: ignore[no-untyped-call]
     return y.view(input.shape)
 
@@ -64,29 +66,29 @@ class _Forward(torch.autograd.Function):
         x: Tensor,
         w: Tensor,
         b: Tensor | None,
-        row: Tensor | None,
-        row_b: Tensor | None,
+        leaf: Tensor | None,
+        leaf_b: Tensor | None,
         eps: float,
-        marks: Marks,
+        context: KernelContext,
         slices: Slices,
     ) -> Tensor:
         bias = None if b is None else b.flatten()
         y, mean, rstd = torch.native_layer_norm(x, [x.shape[1]], w.flatten(), bias, eps)
         ctx.save_for_backward(x, w, mean, rstd)
-        ctx.marks, ctx.slices = marks, slices
+        ctx.context, ctx.slices = context, slices
         return y
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, gy: Tensor) -> tuple[Tensor | None, ...]:
         x, w, mean, rstd = saved
         by_x, *by = ctx.needs_input_grad[:5]
         gain, nothing = w.flatten(), [None, None]
-        if ctx.marks.second or ctx.slices is None:
+        if ctx.context.second_backward or ctx.slices is None:
             wanted, order = [by_x, *by[:2]], slice(0, 2)
         else:
             wanted, order = [by_x, *by[2:]], slice(2, 4)
-        if ctx.marks.second:
+        if ctx.context.second_backward:
             gx, *found = _backward(gy, x, gain, mean, rstd, wanted)
         else:
             gx, *found = _Backward.apply(gy, x, w, mean, rstd, wanted, ctx.slices)  # type: ignore[no-untyped-call]
@@ -126,7 +128,7 @@ class _Backward(torch.autograd.Function):
         return gx, gw, by_slice(lambda g: g.sum(0), slices, gy) if by_b else None
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(
         ctx: Any, saved: Saved, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:

@@ -8,7 +8,7 @@ the weight itself. With ``a`` what comes in for the gradient by ``x``,
 
 and ``w * a`` and ``w^T * gy`` are there anyway: four passes instead of six, and none of them by the
 slow route of torch's double backward of a convolution. The contraction is the derivative by a
-factor of the weight, its *mark*: a number that is one, and that autograd differentiates by.
+factor of the weight, its *scale*: a number that is one, and that autograd differentiates by.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neuroinit.common.tensors import HALF, dot, wide
-from neuroinit.kernels.context import Marks, Saved, Slices, by_slice, unwatched
+from neuroinit.kernels.context import KernelContext, Saved, Slices, by_slice, without_function_mode
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _dense(a: Tensor) -> bool:
 class _Forward(torch.autograd.Function):
     """The product; its backward is :class:`_Backward` the first time, and plain the second.
 
-    With slices, the gradients of the first time are those of the rows.
+    With slices, the gradients of the first time are those of the pieces.
     """
 
     @staticmethod
@@ -121,27 +121,27 @@ class _Forward(torch.autograd.Function):
         x: Tensor,
         w: Tensor,
         b: Tensor | None,
-        mark: Tensor | None,
-        row: Tensor | None,
-        row_b: Tensor | None,
+        scale: Tensor | None,
+        leaf: Tensor | None,
+        leaf_b: Tensor | None,
         product: Product,
-        marks: Marks,
+        context: KernelContext,
         slices: Slices,
     ) -> Tensor:
-        ctx.save_for_backward(x, w, mark)
-        ctx.product, ctx.marks, ctx.slices = product, marks, slices
+        ctx.save_for_backward(x, w, scale)
+        ctx.product, ctx.context, ctx.slices = product, context, slices
         y = product.forward(x, w.to(x.dtype), b)
         # a view made in here could not be changed in place, as `ReLU(inplace=True)` would
         return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(ctx: Any, saved: Saved, gy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, mark = saved
-        by_x, by_w, by_b, by_mark, *by_rows = ctx.needs_input_grad[:6]
-        if not ctx.marks.second:
-            wanted = (by_x, by_w, by_b) if ctx.slices is None else (by_x, *by_rows)
-            settings = mark, ctx.product, wanted, ctx.slices
+        x, w, scale = saved
+        by_x, by_w, by_b, by_scale, *by_leaves = ctx.needs_input_grad[:6]
+        if not ctx.context.second_backward:
+            wanted = (by_x, by_w, by_b) if ctx.slices is None else (by_x, *by_leaves)
+            settings = scale, ctx.product, wanted, ctx.slices
             gx, *found = _Backward.apply(gy, x, w, *settings)  # type: ignore[no-untyped-call]
             nothing = [None, None]
             order = [*found, None, *nothing] if ctx.slices is None else [*nothing, None, *found]
@@ -151,14 +151,14 @@ class _Forward(torch.autograd.Function):
         gb = ctx.product.by_bias(gy) if by_b else None
         if by_x:
             gx = ctx.product.by_input(gy, x, w)
-            gm = inner(x, gx) if by_mark else None
-        elif by_mark:
+            gm = inner(x, gx) if by_scale else None
+        elif by_scale:
             gm = dot(w, ctx.product.by_weight(gy, x, w))
         return gx, None, gb, gm, None, None, None, None, None
 
 
 class _Backward(torch.autograd.Function):
-    """The gradients of a product, and their own backward by all but the weight, for its mark."""
+    """The gradients of a product, and their own backward by all but the weight, for its scale."""
 
     @staticmethod
     def forward(
@@ -166,7 +166,7 @@ class _Backward(torch.autograd.Function):
         gy: Tensor,
         x: Tensor,
         w: Tensor,
-        mark: Tensor | None,
+        scale: Tensor | None,
         product: Product,
         wanted: tuple[bool, bool, bool],
         slices: Slices,
@@ -184,17 +184,17 @@ class _Backward(torch.autograd.Function):
         return product.by_input(gy, x, narrow) if by_x else None, gw, gb
 
     @staticmethod
-    @unwatched
+    @without_function_mode
     def backward(
         ctx: Any, saved: Saved, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         gy, x, w = saved
         w, v = w.to(x.dtype), None if v is None else v.to(x.dtype)
-        product, (by_gy, by_x, _, by_mark, *_) = ctx.product, ctx.needs_input_grad
+        product, (by_gy, by_x, _, by_scale, *_) = ctx.product, ctx.needs_input_grad
         ggy = gm = gx = None
         if a is not None:
             ggy = product.forward(a, w)
-            gm = inner(ggy, gy) if by_mark else None
+            gm = inner(ggy, gy) if by_scale else None
         if v is None and vb is not None:
             v = w.new_zeros(w.shape if ctx.slices is None else (len(vb), *w.shape))
         if v is not None and by_gy:
@@ -230,26 +230,28 @@ def _back_along(product: Product, slices: Slices, gy: Tensor, x: Tensor, v: Tens
 # -- in place of torch's functions -----------------------------------------------------------------
 
 
-def marked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], marks: Marks) -> Any:
+def marked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext) -> Any:
     """The result of a call of torch's function of this name, or ``None`` where it is not for us.
 
-    That is: the weight has no mark, the padding is a word, or a sample comes without its batch.
+    That is: the weight has no scale, the padding is a word, or a sample comes without its batch.
     """
     reader = READERS.get(name)
     weight = args[1] if len(args) > 1 else kwargs.get("weight")
-    mark, rows = marks.of.get(id(weight)), marks.rows
-    if reader is None or (mark is None and (rows is None or id(weight) not in rows.of)):
+    scale, pieces = context.scales.get(id(weight)), context.pieces
+    if reader is None or (scale is None and (pieces is None or id(weight) not in pieces.leaves)):
         return None
     x, w, b, product = reader(*args, **kwargs)
     autocast = torch.is_autocast_enabled(x.device.type)
     if product is None or (x.dtype != w.dtype and not autocast):
         return None
-    pieces = (None, None, None) if rows is None else (rows.row(w), rows.row(b), rows.slices(x))
+    pieces = (
+        (None, None, None) if pieces is None else (pieces.leaf(w), pieces.leaf(b), pieces.slices(x))
+    )
     if autocast:
         dtype = torch.get_autocast_dtype(x.device.type)
         x, b = x.to(dtype), None if b is None else b.to(dtype)
-    row, row_b, slices = pieces
-    return _Forward.apply(x, w, b, mark, row, row_b, product, marks, slices)  # type: ignore[no-untyped-call]
+    leaf, leaf_b, slices = separate
+    return _Forward.apply(x, w, b, scale, leaf, leaf_b, product, context, slices)  # type: ignore[no-untyped-call]
 
 
 Read = tuple[Tensor, Tensor, Tensor | None, Product | None]

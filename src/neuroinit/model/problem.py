@@ -18,8 +18,8 @@ from neuroinit.common.random_state import seed_all
 from neuroinit.common.tensors import HALF, dot, gram_matrix, narrow, unflatten, wide, widen
 from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.ranks import ALONE, Ranks
-from neuroinit.kernels.context import Marks, Rows
-from neuroinit.kernels.function_mode import Replaced, differentiate
+from neuroinit.kernels.context import KernelContext, PieceParameters
+from neuroinit.kernels.function_mode import ReplacedLayers, differentiate
 from neuroinit.model.borrowing import Buffers, borrowed
 from neuroinit.model.fresh_values import new_seed
 from neuroinit.model.selection import Selection, places, trainable, unwrap
@@ -92,7 +92,7 @@ class Problem:
         self.tells_pieces: bool | None = None
         self.factors: dict[str, float] = {}
         self.marks: dict[str, Tensor] = {}
-        self._places, self._marks = places(self.model), Marks()
+        self._places, self._context = places(self.model), KernelContext()
         self._buffers: Buffers = []
         self._said: set[str] = set()
 
@@ -237,12 +237,12 @@ class Problem:
             output, target = self._forward(batch, seed)
             return self._loss_fn(output, target)
         batch = self._fresh(batch, seed)
-        with Replaced(self._marks), self._autocast():
+        with ReplacedLayers(self._context), self._autocast():
             return self.compute_loss(self.model, batch)
 
     def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
         inputs, target = self._fresh(batch, seed)
-        with Replaced(self._marks), self._autocast():
+        with ReplacedLayers(self._context), self._autocast():
             output = self.model(inputs)
         return (map_tensors(widen, output) if self.autocast else output), target
 
@@ -282,7 +282,7 @@ class Problem:
                 ``kernels/products.py``. Only for one first-order pass with its graph and a
                 second backward by all of ``theta`` and ``marks``.
         """
-        outer = self._buffers, self.marks, self._marks  # of a session around this one
+        outer = self._buffers, self.marks, self._context  # of a session around this one
         with borrowed(self.model, second_order) as found:
             self._buffers = outer[0] or found  # what forward passes start from
             if "_original_forward" in vars(self.model):  # Accelerate's wrapper turns autocast on
@@ -293,7 +293,7 @@ class Problem:
                 self._mark(marked)
                 yield
             finally:
-                self._buffers, self.marks, self._marks = outer
+                self._buffers, self.marks, self._context = outer
 
     def _mark(self, marked: bool) -> None:
         """A factor of one for every weight that is scaled, to be differentiated by.
@@ -305,18 +305,18 @@ class Problem:
             n: torch.ones((), dtype=wide(self.start[n]), device=self.device, requires_grad=True)
             for n in names
         }
-        self._marks = Marks({id(self._theta[n]): mark for n, mark in self.marks.items()})
+        self._context = KernelContext({id(self._theta[n]): mark for n, mark in self.marks.items()})
 
     @contextmanager
-    def by_piece(self, rows: Rows) -> Iterator[None]:
+    def by_piece(self, rows: PieceParameters) -> Iterator[None]:
         """Passes inside keep the pieces of a batch apart, see :mod:`neuroinit.gradients.pieces`."""
-        outer, self._marks.rows = self._marks.rows, rows
+        outer, self._context.pieces = self._context.pieces, rows
         try:
             yield
         finally:
-            self._marks.rows = outer
+            self._context.pieces = outer
 
-    def rows(self, pieces: Sequence[Interval], names: Sequence[str]) -> Rows:
+    def rows(self, pieces: Sequence[Interval], names: Sequence[str]) -> PieceParameters:
         """Leaves whose gradients are those of pieces, which follow one another.
 
         A scaled weight without a mark has none: its derivative is taken by itself.
@@ -328,7 +328,9 @@ class Problem:
             for n, t in zip(names, self.theta(names), strict=True)
             if t.dim() < 2 or n not in unmarked
         }
-        return Rows(tuple((start - first, stop - first) for start, stop in pieces), leaves)
+        return PieceParameters(
+            tuple((start - first, stop - first) for start, stop in pieces), leaves
+        )
 
     def gradient(
         self, loss: Tensor, names: Sequence[str], create_graph: bool, retain_graph: bool
@@ -340,18 +342,18 @@ class Problem:
         self, loss: Tensor, leaves: list[Tensor], create_graph: bool, retain_graph: bool = False
     ) -> tuple[Tensor | None, ...]:
         """The gradient of a loss by tensors of one's own."""
-        return differentiate([loss], leaves, None, create_graph, retain_graph, self._marks)
+        return differentiate([loss], leaves, None, create_graph, retain_graph, self._context)
 
     def second_backward(
         self, outputs: Sequence[Tensor], vectors: Sequence[Tensor], retain_graph: bool
     ) -> dict[str, Tensor]:
         """``<W_k, gradient by theta_k of sum <outputs, vectors>>`` of every scale that is felt."""
         inputs = [*self.theta(self.scaled), *self.marks.values()]
-        self._marks.second = True
+        self._context.second_backward = True
         try:
-            found = differentiate(outputs, inputs, vectors, False, retain_graph, self._marks)
+            found = differentiate(outputs, inputs, vectors, False, retain_graph, self._context)
         finally:
-            self._marks.second = False
+            self._context.second_backward = False
         total = {
             n: narrow(dot(self.start[n], g))
             for n, g in zip(self.scaled, found, strict=False)
