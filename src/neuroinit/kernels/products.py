@@ -244,7 +244,7 @@ def marked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], context: Ke
     autocast = torch.is_autocast_enabled(x.device.type)
     if product is None or (x.dtype != w.dtype and not autocast):
         return None
-    pieces = (
+    separate = (
         (None, None, None) if pieces is None else (pieces.leaf(w), pieces.leaf(b), pieces.slices(x))
     )
     if autocast:
