@@ -155,10 +155,9 @@ class _One:
 
     def _stats(self) -> GradientStats | None:
         problem = Problem(self.model, self.loss_fn, self.compute_loss)
-        problem.place(problem.unit_scales)
-        batch = problem.prepare(self.held)
+        point, batch = problem.at(problem.unit_scales), problem.prepare(self.held)
         try:
-            return measure(problem, batch, Initialization().measured(problem, batch, None))
+            return measure(point, batch, Initialization().measured(problem, batch, None))
         except GradientError:
             return None
 
@@ -173,10 +172,9 @@ class _One:
         problem = Problem(self.model, self.loss_fn, self.compute_loss)
         prepared, times = problem.prepare(self.held), []
         for _ in range(_TIMED):
-            problem.place(problem.unit_scales)
-            with problem.session():
+            with problem.at(problem.unit_scales).session() as session:
                 begun = time.perf_counter()
-                problem.loss(prepared).backward()  # type: ignore[no-untyped-call]
+                session.loss(prepared).backward()  # type: ignore[no-untyped-call]
                 times.append(time.perf_counter() - begun)
         return min(times)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.model.optimizers import OptimizerLike, twin_of
+from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
 
@@ -49,7 +50,7 @@ class Rollout:
 
     def train(self, batches: Iterator[Any], steps: int) -> None:
         """Some optimizer steps."""
-        with self._session():
+        with self._point.session() as session:
             for _ in range(steps):
                 if self.diverged:
                     return
@@ -57,7 +58,7 @@ class Rollout:
                 seen: list[float] = []
 
                 def closure(batch: Any = batch, seen: list[float] = seen) -> Tensor:
-                    loss = self.problem.loss(batch)
+                    loss = session.loss(batch)
                     found = torch.autograd.grad(loss, self.trained, allow_unused=True)
                     for value, gradient in zip(self.trained, found, strict=True):
                         value.grad = gradient
@@ -69,10 +70,10 @@ class Rollout:
 
     def judge(self, batches: Iterable[Any]) -> list[float]:
         """The loss on every batch; infinite where it is not finite."""
-        with self._session(), torch.no_grad():
-            found = [float(self.problem.loss(self.problem.prepare(batch))) for batch in batches]
+        with self._point.session() as session, torch.no_grad():
+            found = [float(session.loss(self.problem.prepare(batch))) for batch in batches]
         return [loss if math.isfinite(loss) else math.inf for loss in found]
 
-    def _session(self) -> Any:
-        self.problem.hold(self.values)
-        return self.problem.session()
+    @property
+    def _point(self) -> Point:
+        return self.problem.at_values(self.values)

@@ -110,10 +110,13 @@ def _flops(asked: _Asked) -> float:
 
     with isolated():
         problem = Problem(asked.model, asked.loss_fn, asked.compute_loss)
-        problem.place(problem.unit_scales)
-        prepared = problem.prepare(asked.batch)
-        with problem.session(), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            problem.loss(prepared)
+        point, prepared = problem.at(problem.unit_scales), problem.prepare(asked.batch)
+        with (
+            point.session() as session,
+            torch.no_grad(),
+            FlopCounterMode(display=False) as counter,
+        ):
+            session.loss(prepared)
     return float(counter.get_total_flops() / batch_size(prepared))
 
 

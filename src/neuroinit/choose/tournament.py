@@ -19,7 +19,7 @@ from neuroinit.choose.rollout import Rollout
 from neuroinit.common.batches import batch_size, cut
 from neuroinit.common.errors import GradientError, out_of_memory
 from neuroinit.common.progress import Progress
-from neuroinit.common.tensors import widen
+from neuroinit.common.tensors import at_least_float32
 from neuroinit.gradients.sub_batches import sub_batches
 from neuroinit.methods.base import Initialization
 from neuroinit.model.optimizers import OptimizerLike
@@ -96,7 +96,7 @@ class Contest:
             return results, self._values()
 
     def _values(self) -> dict[str, Tensor]:
-        return {n: widen(p.detach().clone()) for n, p in self.model.named_parameters()}
+        return {n: at_least_float32(p.detach().clone()) for n, p in self.model.named_parameters()}
 
     @contextmanager
     def _put_back(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuroinit.common.tensors import HALF, dot, wide
+from neuroinit.common.tensors import HALF, dot, sum_dtype
 from neuroinit.kernels.context import KernelContext, Saved, Slices, by_slice, without_function_mode
 
 
@@ -101,7 +101,7 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     if a.stride() != b.stride() or not _dense(a):
         return dot(a, b)
     flat = (a.numel(),), (1,)
-    return torch.dot(a.as_strided(*flat), b.as_strided(*flat)).to(wide(a))
+    return torch.dot(a.as_strided(*flat), b.as_strided(*flat)).to(sum_dtype(a))
 
 
 def _dense(a: Tensor) -> bool:

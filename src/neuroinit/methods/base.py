@@ -1,4 +1,4 @@
-"""What every initialization has in common, and what those that learn scales have besides."""
+"""The base classes: every initialization, and methods that learn scales."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from neuroinit.common.batches import batch_size
 from neuroinit.common.checks import check_count, check_number, check_patterns
+from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
 from neuroinit.methods.updates import Position, State
 from neuroinit.model.fresh_values import Draw, new_seed
@@ -24,15 +25,15 @@ MEASURED = 8  # sub-batches in which gradients are compared before and after
 
 @dataclass(frozen=True)
 class Step:
-    """What a method made of one batch.
+    """The result of one step.
 
     Args:
-        scales: After the step, not clamped yet.
-        state: What the method remembers for the next step.
+        scales: After the step, before clamping.
+        state: The method's state for the next step.
         constrained: Whether a bound was exceeded.
         loss: Before the step, as are ``cosine``, ``norm``, ``norm_max`` and ``norm_min``; ``nan``
-            for what a method does not look at.
-        value: What the step descended.
+            for what a method does not compute.
+        value: The objective that the step minimizes.
     """
 
     scales: Tensor
@@ -48,9 +49,9 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Initialization:
-    """A start for a model: fresh values for some tensors, and one scale for each.
+    """An initialization: fresh values for some tensors, and one scale for each.
 
-    The loop that runs it is :func:`neuroinit.optimize`.
+    :func:`neuroinit.optimize` runs it.
 
     Args:
         include: Shell patterns of the names of the parameters that take part.
@@ -61,7 +62,8 @@ class Initialization:
     exclude: tuple[str, ...] = ()
 
     needs_loss: ClassVar[bool] = False
-    twice: ClassVar[bool] = False  # whether the model is differentiated more than once
+    second_order: ClassVar[bool] = False  # whether gradients are differentiated
+    engines: ClassVar[tuple[str, ...]] = ("keep", "stream")  # that can run it
 
     def __post_init__(self) -> None:
         check_patterns("include", self.include)
@@ -74,7 +76,7 @@ class Initialization:
 
     @property
     def tolerance(self) -> float:
-        """Stop when no scale has moved by more than this share for five steps."""
+        """Stop when no scale has changed by more than this fraction for five steps."""
         return 0.0
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
@@ -86,7 +88,7 @@ class Initialization:
         return Selection(self.include, self.exclude, draws=self.draws, needs_loss=self.needs_loss)
 
     def start(self, problem: Problem) -> tuple[Tensor, State]:
-        """The scales before the first step, and what the method remembers."""
+        """The scales before the first step, and the method's state."""
         return problem.unit_scales, {}
 
     def lowest(self, names: list[str]) -> Tensor:
@@ -112,11 +114,11 @@ class Initialization:
         return make_plan(problem, batch, count, 0.0, "cover", "sub-batch", microbatch)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
     ) -> Step:
-        """One step from the scales of the position, where ``problem`` has been placed.
+        """One step from the scales of the position.
 
-        An initialization that only draws has nothing to learn: it stays where it is.
+        An initialization that only draws fresh values keeps its scales.
         """
         return Step(position.scales, position.state)
 
@@ -128,7 +130,7 @@ class Initialization:
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Initialization):
-    """Learns one scale a tensor, batch by batch; a subclass has ``step``, and ``plan`` if need be.
+    """Learns one scale per tensor, batch by batch. A subclass defines ``step``, and may ``plan``.
 
     Args:
         steps: Largest number of steps.
@@ -138,7 +140,7 @@ class Method(Initialization):
         exclude: Shell patterns of those that don't.
         reinit_zeros: Standard deviation of a normal start for all-zero tensors, which otherwise
             are left alone.
-        tolerance: Stop when no scale has moved by more than this share for five steps.
+        tolerance: Stop when no scale has changed by more than this fraction for five steps.
     """
 
     steps: int = 100
@@ -148,7 +150,7 @@ class Method(Initialization):
     tolerance: float = 1e-5
 
     needs_loss: ClassVar[bool] = True
-    twice: ClassVar[bool] = True
+    second_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,9 +173,9 @@ class Method(Initialization):
 
     @abc.abstractmethod
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
     ) -> Step:
-        """One step from the scales of the position, where ``problem`` has been placed."""
+        """One step from the point ``problem.at(position.scales)``."""
 
     def lowest(self, names: list[str]) -> Tensor:
         """The lower clamp of every scale."""

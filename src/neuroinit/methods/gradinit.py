@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.checks import check_choice, check_number, check_overlap
-from neuroinit.common.tensors import dot, unflatten, wide
-from neuroinit.gradients.backward import check_derivative
-from neuroinit.gradients.hessian import check_length, gradient, gradient_and_product
+from neuroinit.common.tensors import dot, sum_dtype, unflatten
+from neuroinit.gradients.engines import Engine
+from neuroinit.gradients.hessian import gradient, gradient_and_product
 from neuroinit.gradients.plan import Plan, make_plan
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.updates import Position, State, TwoMomentAdam, Update, check_update
+from neuroinit.model.finite import check_derivative, check_norm
+from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
 # lr and steps of the authors' CIFAR-10 runs; everything else is as the defaults
@@ -104,11 +106,12 @@ class GradInit(Method):
         return size >= (4 if problem.batch_norms else 2)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """Down the norm above the bound, down the loss after an optimizer step below it."""
-        tried = _Tried(self, problem, batch, plan)
-        loss, _, product = gradient_and_product(problem, batch, plan, tried.direction, engine)
+        point = problem.at(position.scales)
+        tried = _Tried(self, point, batch, plan)
+        loss, _, product = gradient_and_product(point, batch, plan, tried.direction, engine)
         derivative = tried.derivative(product)
         scales, state = self.update.step(
             position.scales, derivative, self.lr, tried.constrained, position.state
@@ -126,25 +129,26 @@ class GradInit(Method):
 
 
 class _Tried:
-    """What one step finds out about its batch."""
+    """One step: the norm of ``S``, and the loss of ``S~`` after an optimizer step."""
 
-    def __init__(self, method: GradInit, problem: Problem, batch: Any, plan: Plan) -> None:
-        self.method, self.problem, self.batch, self.plan = method, problem, batch, plan
+    def __init__(self, method: GradInit, point: Point, batch: Any, plan: Plan) -> None:
+        self.method, self.point, self.batch, self.plan = method, point, batch, plan
+        self.problem = point.problem
         self.constrained, self.norm, self.value = False, 0.0, 0.0
         self.after: Tensor | None = None
 
     def direction(self, g: Tensor) -> Tensor | None:
         """What to multiply the Hessian of ``S`` with; ``None`` if nothing."""
         self.norm = _length(self.method, g)
-        check_length(self.norm)
+        check_norm(self.norm)
         self.constrained = self.norm > self.method.gamma
         if self.constrained:
             self.value = self.norm
             return g.sign() if self.method.optimizer == "adam" else g / self.norm
         names = self.problem.trainable
-        parts = unflatten(self._update(g), self.problem.theta(names))
-        with self.problem.moved({n: -p for n, p in zip(names, parts, strict=True)}):
-            loss, self.after = gradient(self.problem, self.batch, self.plan, row=1)
+        parts = unflatten(self._update(g), self.point.tensors(names))
+        after = self.point.moved({n: -p for n, p in zip(names, parts, strict=True)})
+        loss, self.after = gradient(after, self.batch, self.plan, sub_batch=1)
         self.value = loss / self.method.eta
         return self._back(g, self.after) if self.method.through_update else None
 
@@ -155,7 +159,7 @@ class _Tried:
             found = self.problem.by_scales(self.after) / self.method.eta
         if product is not None:
             found = found + product if self.constrained else found - product
-        return check_derivative(self.problem, found)
+        return check_derivative(found, self.problem.scaled)
 
     def _update(self, g: Tensor) -> Tensor:
         """``eta A(g)``."""
@@ -175,5 +179,5 @@ class _Tried:
 
 def _length(method: GradInit, g: Tensor) -> float:
     if method.optimizer == "adam":
-        return float(g.abs().sum(dtype=wide(g)))
+        return float(g.abs().sum(dtype=sum_dtype(g)))
     return float(dot(g, g).sqrt())

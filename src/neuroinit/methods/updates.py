@@ -1,4 +1,4 @@
-"""One scale a tensor: how a step moves the scales, and where they are clamped."""
+"""Update rules of the scales, and their clamp."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Position:
-    """Where a method is.
+    """The state of a run before a step.
 
     Args:
-        scales: One for every tensor.
-        state: What it remembers.
-        progress: The share of its steps that is done.
-        loss: At these scales, where it is known.
+        scales: One for every scaled tensor, float64 on the CPU.
+        state: The method's own state.
+        progress: Steps done, as a fraction of all.
+        loss: At these scales, if known.
     """
 
     scales: Tensor
@@ -33,7 +33,7 @@ class Position:
 
 @runtime_checkable
 class Update(Protocol):
-    """A rule that moves the scales down a gradient; its state is a dict of tensors."""
+    """A rule that moves the scales against a gradient; its state is a dict of tensors."""
 
     def init(self, scales: Tensor) -> State:
         """The state before the first step."""
@@ -42,12 +42,12 @@ class Update(Protocol):
     def step(
         self, scales: Tensor, gradient: Tensor, lr: float, constrained: bool, state: State
     ) -> tuple[Tensor, State]:
-        """The scales after a step down ``gradient``, and the new state."""
+        """The scales after a step against ``gradient``, and the new state."""
         ...
 
 
 def check_update(update: Any) -> None:
-    """Raise for what is no update rule."""
+    """Raise a TypeError for anything that is not an update rule."""
     check_instance("update", update, Update, "an update rule such as `TwoMomentAdam()`")
 
 
@@ -75,8 +75,7 @@ class TwoMomentAdam:
 
     Args:
         clip: The gradient of every scale is clipped to ``[-clip, clip]``.
-        log: Move ``log w`` instead of ``w``: a step multiplies, so no scale can turn negative,
-            and what it costs to halve a scale does not depend on how large it is.
+        log: Update ``log w`` instead of ``w``: a step multiplies a scale, so it stays positive.
     """
 
     clip: float = 1.0
@@ -143,5 +142,5 @@ class OneScale:
 
 
 def clamped(moved: Tensor, scales: Tensor, lowest: Tensor) -> Tensor:
-    """Clamp to the lower bounds; a scale that has reached zero stays there (its tensor is gone)."""
+    """Clamp to the lower bounds; a scale that has reached zero stays zero."""
     return torch.where(scales == 0, scales, torch.maximum(moved, lowest))

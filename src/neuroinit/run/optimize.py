@@ -1,9 +1,9 @@
-"""The one loop: batches in, scales out."""
+"""The public function that runs a method: batches in, scales out."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -21,14 +21,13 @@ from neuroinit.common.checks import (
 from neuroinit.common.random_state import isolated, random_state, set_random_state
 from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.ranks import Ranks, ranks
-from neuroinit.gradients.derivative import ENGINES
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.method import NIO
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.random_data import in_place_of_data
 from neuroinit.model.validation import check_batches
 from neuroinit.run.checkpoint import Checkpoint
-from neuroinit.run.engine_choice import Room
+from neuroinit.run.engine_choice import AUTO, ENGINES, Schedule
 from neuroinit.run.loop import OnStep, Run
 from neuroinit.run.result import Result
 from neuroinit.sharded.problem import ShardedProblem
@@ -109,16 +108,17 @@ def optimize(
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
+        schedule = Schedule(ENGINES.get(engine), microbatch)
         saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
         found = saved.read()
         states = found["random"] if found else all_ranks.texts(random_state())
         with isolated():  # the same random numbers for the problem on every rank
             set_random_state(states[0])
-            problem = _problem(model, loss_fn, compute_loss, method, engine, autocast, all_ranks)
+            problem = _problem(model, loss_fn, compute_loss, method, schedule, autocast, all_ranks)
             if example is not None:
-                batches = in_place_of_data(example, problem.output, loss_fn, all_ranks.rank)
+                batches = in_place_of_data(example, _outputs(problem), loss_fn, all_ranks.rank)
         saved.identify(problem, method.settings())
-        run = Run(problem, method, Room(engine, microbatch), memory_limit, on_step, saved, states)
+        run = Run(problem, method, schedule, memory_limit, on_step, saved, states)
         run.resume(found)
         set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
         return run.go(batches, progress and all_ranks.rank == 0)
@@ -136,28 +136,45 @@ def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
     return () if batches is None else batches
 
 
+def _outputs(problem: Problem) -> Callable[[Tensor], Any]:
+    """The model's output for a batch of inputs, at its start."""
+
+    def outputs(inputs: Tensor) -> Any:
+        with problem.at(problem.unit_scales).session() as session, torch.no_grad():
+            return session.output(inputs)
+
+    return outputs
+
+
 def _problem(
     model: nn.Module,
     loss_fn: LossFunction | None,
     compute_loss: ComputeLoss | None,
     method: Initialization,
-    engine: str,
+    schedule: Schedule,
     autocast: torch.dtype | None,
     ranks: Ranks,
 ) -> Problem:
-    if engine == "differences":
-        if not isinstance(method, NIO):
-            raise ValueError(
-                f"`engine = 'differences'` is for `NIO` only. Found `method = {method!r}`."
-            )
-        if isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters()):
-            return ShardedProblem(model, loss_fn, compute_loss, method.selection(), ranks)
-    return Problem(model, loss_fn, compute_loss, method.selection(), autocast, ranks)
+    selection, exact = method.selection(), schedule.engine is None or schedule.engine.exact
+    sharded = isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters())
+    if exact or not sharded:
+        return Problem(model, loss_fn, compute_loss, selection, autocast, ranks)
+    if schedule.microbatch is not None:
+        raise ValueError(
+            f"`microbatch = {schedule.microbatch}` is not supported for sharded models. Leave it "
+            "out; more sub-batches need less memory."
+        )
+    return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast)
 
 
 def _check(method: Any, engine: str, microbatch: Any, memory_limit: Any, on_step: Any) -> None:
     check_instance("method", method, Initialization, "a method such as `NIO()`")
-    check_choice("engine", engine, ("auto", *ENGINES, "differences"))
+    check_choice("engine", engine, (AUTO, *ENGINES))
+    if engine not in (AUTO, *method.engines):
+        raise ValueError(
+            f"`engine = {engine!r}` is not supported by `{type(method).__name__}`, which runs on "
+            f"{' and '.join(repr(name) for name in method.engines)}."
+        )
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
     if memory_limit is not None:

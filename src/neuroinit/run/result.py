@@ -14,7 +14,7 @@ from torch import nn
 
 from neuroinit.common.errors import listed
 from neuroinit.common.files import write_text
-from neuroinit.common.tensors import widen
+from neuroinit.common.tensors import at_least_float32
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import unwrap
@@ -106,7 +106,7 @@ class Result:
         return model
 
     def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        wide = widen(tensor)
+        wide = at_least_float32(tensor)
         if name in self.drawn:
             wide = self.drawn[name].like(wide)
         return wide * self.scales.get(name, 1.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from neuroinit.common.checks import (
     check_number,
 )
 from neuroinit.common.errors import NonFiniteError
-from neuroinit.gradients.derivative import Derivative, derivative
+from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.plan import Plan, check_split, make_plan
 from neuroinit.methods.base import Method, Step
@@ -38,10 +38,10 @@ from neuroinit.methods.nio.rules import (
 from neuroinit.methods.updates import Plain, Position, State, TwoMomentAdam
 from neuroinit.model.problem import Problem
 from neuroinit.model.selection import LooksAt, Selection
-from neuroinit.sharded.differences import differences
 
-NOTHING = 1e-7  # a loss that is taken for zero
-RETREATS = 12  # how often a start that is not finite is shrunk before giving up
+NEARLY_ZERO = (1e-8, 1e-2)  # factors of all parameters; the second if the first is too small
+LEAST_LOSS = 1e-7  # a smaller loss counts as zero
+RETREATS = 12  # most times that a start which is not finite is shrunk
 
 
 def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
@@ -91,6 +91,8 @@ class NIO(Method):
     rule: Rule = field(default_factory=HeldNorm)
     gradients_of: LooksAt | None = None
     min_bias_scale: float | None = None
+
+    engines: ClassVar[tuple[str, ...]] = ("keep", "stream", "differences")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,8 +145,8 @@ class NIO(Method):
         """``gamma="auto"`` becomes a multiple of the loss of a network that knows nothing."""
         if self.gamma != "auto":
             return self
-        loss = problem.zero_loss(batch)
-        if not NOTHING < loss < float("inf"):
+        loss = loss_near_zero(problem, batch)
+        if not LEAST_LOSS < loss < float("inf"):
             raise ValueError(
                 "`gamma = 'auto'` takes the bound from the loss with parameters near zero, which "
                 f"is {loss}. Pass a number, for example `gamma=1.0`."
@@ -176,7 +178,7 @@ class NIO(Method):
         return size >= least * (2 if problem.batch_norms else 1)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One pass of Alg. 3's loop."""
         gamma = float(self.gamma)
@@ -196,7 +198,7 @@ class NIO(Method):
         )
 
     def _derivative(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
     ) -> tuple[Position, Derivative]:
         """The derivative, from smaller scales if the rule can retreat from what is not finite."""
         lowest = self.lowest(problem.scaled)
@@ -205,11 +207,9 @@ class NIO(Method):
             return self.rule.descended(position, moments, float(self.gamma))
 
         for attempt in range(RETREATS):
-            problem.place(position.scales)
+            point = problem.at(position.scales)
             try:
-                if engine == "differences":
-                    return position, differences(problem, batch, plan, descended)
-                found = derivative(problem, batch, plan, descended, engine, self.rule.gram)
+                found = engine.derivative(point, batch, plan, descended, self.rule.gram)
                 return position, found
             except NonFiniteError as failure:
                 if attempt == 0:
@@ -231,6 +231,22 @@ class NIO(Method):
             bias = ["bias" in n and "weight" not in n for n in names]
             lowest[torch.tensor(bias, device="cpu")] = self.min_bias_scale
         return lowest
+
+
+def loss_near_zero(problem: Problem, batch: Any) -> float:
+    """The loss of a network that ignores its input: all parameters are nearly zero.
+
+    At exactly zero, normalized weights and outputs are not defined. A zero *output* would be wrong
+    for models that end in a softmax, a sigmoid or a variance.
+    """
+    found = math.nan
+    for factor in NEARLY_ZERO:
+        point = problem.at(problem.unit_scales, {n: factor * t for n, t in problem.start.items()})
+        with point.session() as session, torch.no_grad():
+            found = float(session.loss(batch))
+        if math.isfinite(found):
+            break
+    return found
 
 
 _PAPER: dict[str, Any] = {
