@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.gradients.derivative import ENGINES
 from tests.utils import oracles
 from tests.utils.architectures import ZOO, case
+from tests.utils.engines import ENGINES
 
 
 def binary(output, target):

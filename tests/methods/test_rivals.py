@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.gradients.derivative import ENGINES
 from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.methods.updates import Position, TwoMomentAdam
 from neuroinit.model.problem import Problem
 from tests.utils import rivals
 from tests.utils.architectures import ZOO, case
+from tests.utils.engines import ENGINES
 from tests.utils.oracles import training_copy
 from tests.utils.snapshots import assert_unchanged, snapshot
 
@@ -76,10 +76,8 @@ def test_gradinit_step(found, options, engine):
     update = Keep()
     method = ni.GradInit(update=update, **options)
     problem, batch, scales = placed(found, method)
-    problem.place(problem.unit_scales)
     plan = method.plan(problem, batch, 3 if found.independent else None)
-    problem.place(scales)
-    step = method.step(problem, batch, plan, engine, Position(scales, {}))
+    step = method.step(problem, batch, plan, ENGINES[engine], Position(scales, {}))
     named = dict(zip(problem.scaled, scales.tolist(), strict=True))
     model, raw = setting(found)
     constrained, value, expected = rivals.gradinit_derivative(
@@ -111,10 +109,10 @@ def test_gradient_quotient(found, engine):
     felt = parameters_that_matter(found)
     found = dataclasses.replace(found, build=lambda: frozen_but(felt, build()))
     problem, batch, scales = placed(found, method)
-    problem.place(problem.unit_scales)
     plan = method.plan(problem, batch, 4 if found.independent else None)
-    problem.place(scales)
-    _, _, value, ours = curvature_derivative(problem, batch, plan, method._quotient, engine)
+    _, _, value, ours = curvature_derivative(
+        problem.at(scales), batch, plan, method._quotient, ENGINES[engine]
+    )
     named = dict(zip(problem.scaled, scales.tolist(), strict=True))
     model, raw = setting(found)
     expected, by_scale = rivals.quotient_derivative(

@@ -7,8 +7,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import neuroinit as ni
-from neuroinit.gradients.derivative import ENGINES
 from neuroinit.run import engine_choice as memory
+from tests.utils.engines import ENGINES
 
 
 def test_history_has_one_record_a_step(small_model, digits_like):

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.gradients.derivative import ENGINES
 from tests.utils.architectures import ZOO, case
+from tests.utils.engines import ENGINES
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 pytestmark = pytest.mark.filterwarnings("ignore:All-zero tensors")  # one case is about them
