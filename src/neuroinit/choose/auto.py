@@ -11,7 +11,7 @@ from torch import nn
 
 from neuroinit.choose.auto_result import START, AutoResult
 from neuroinit.choose.tournament import Candidate, Contest, rounds_of
-from neuroinit.common.batches import batch_size
+from neuroinit.common.batches import Batch, batch_size
 from neuroinit.common.checks import check_count
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated
@@ -44,7 +44,7 @@ def default_candidates() -> dict[str, Candidate]:
 
 def auto_(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Iterable[Batch],
     loss_fn: LossFunction | None = F.cross_entropy,
     *,
     optimizer: OptimizerLike,

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import GradientError
 from neuroinit.common.progress import Progress
@@ -29,7 +30,7 @@ _TIMED = 3  # training steps whose fastest is the unit of cost
 
 def compare(
     model_factory: Callable[[], nn.Module],
-    batches: Iterable[Any],
+    batches: Iterable[Batch],
     methods: Sequence[Initialization | None] | Mapping[str, Initialization | None],
     seeds: Iterable[int] = (0, 1, 2),
     loss_fn: LossFunction | None = F.cross_entropy,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch
 from neuroinit.model.optimizers import OptimizerLike, twin_of
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
@@ -57,7 +58,7 @@ class Rollout:
                 batch = self.problem.prepare(next(batches))
                 seen: list[float] = []
 
-                def closure(batch: Any = batch, seen: list[float] = seen) -> Tensor:
+                def closure(batch: Batch = batch, seen: list[float] = seen) -> Tensor:
                     loss = session.loss(batch)
                     found = torch.autograd.grad(loss, self.trained, allow_unused=True)
                     for value, gradient in zip(self.trained, found, strict=True):
@@ -68,7 +69,7 @@ class Rollout:
                 self.optimizer.step(closure)  # type: ignore[arg-type]
                 self.losses.append(seen[0])
 
-    def judge(self, batches: Iterable[Any]) -> list[float]:
+    def judge(self, batches: Iterable[Batch]) -> list[float]:
         """The loss on every batch; infinite where it is not finite."""
         with self._point.session() as session, torch.no_grad():
             found = [float(session.loss(self.problem.prepare(batch))) for batch in batches]

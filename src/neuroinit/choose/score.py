@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.common.batches import batch_size
+from neuroinit.common.batches import Batch, batch_size
 from neuroinit.common.random_state import isolated
 from neuroinit.gradients.statistics import GradientStats, gradient_stats, gradsign
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
@@ -17,7 +17,7 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 
 def score(
     model: nn.Module,
-    batch: Any,
+    batch: Batch,
     metrics: Sequence[str] | None = None,
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
@@ -69,7 +69,7 @@ class _Asked:
     def __init__(
         self,
         model: nn.Module,
-        batch: Any,
+        batch: Batch,
         loss_fn: LossFunction,
         compute_loss: ComputeLoss | None,
     ) -> None:

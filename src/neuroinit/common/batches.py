@@ -10,18 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+Batch = Any  # whatever a user's loader yields: tensors in nested tuples, lists, dicts, dataclasses
+Interval = tuple[int, int]  # samples ``start <= i < stop``
+
 END = object()
 
 
-class Stream:
-    """The batches, again and again; an iterator can only be gone through once."""
+class BatchStream:
+    """Batches one after the other; a list or a loader starts again when it ends.
 
-    def __init__(self, batches: Iterable[Any]) -> None:
+    Args:
+        batches: What the user passed. A generator can be used once only.
+    """
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
         self.batches, self.iterator = batches, iter(batches)
         self.rounds, self.taken, self.ended = 0, 0, False
 
     def next(self) -> Any:
-        """The next batch, or ``END`` where an iterator has ended."""
+        """The next batch, or ``END`` if a generator has ended."""
         batch = next(self.iterator, END)
         if batch is END and self.taken and not isinstance(self.batches, Iterator):
             self.iterator, self.rounds = iter(self.batches), self.rounds + 1
@@ -36,10 +43,7 @@ class Stream:
         return batch
 
 
-Interval = tuple[int, int]
-
-
-def batch_size(batch: Any) -> int:
+def batch_size(batch: Batch) -> int:
     """Number of samples in a batch: the common dimension 0 of its tensors.
 
     Raises:
@@ -62,12 +66,12 @@ def batch_size(batch: Any) -> int:
     return sizes[0]
 
 
-def cut(batch: Any, start: int, stop: int) -> Any:
+def cut(batch: Batch, start: int, stop: int) -> Any:
     """The samples ``start`` to ``stop`` of a batch: every tensor is cut along dimension 0."""
     return map_tensors(lambda t: t[start:stop] if t.dim() else t, batch)
 
 
-def map_tensors(function: Callable[[Tensor], Any], batch: Any) -> Any:
+def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Any:
     """Apply ``function`` to every tensor or array in nested tuples, lists, dicts, dataclasses."""
     if isinstance(batch, Tensor):
         return function(batch)
@@ -86,7 +90,7 @@ def map_tensors(function: Callable[[Tensor], Any], batch: Any) -> Any:
     return batch
 
 
-def ragged(batch: Any) -> bool:
+def ragged(batch: Batch) -> bool:
     """Whether samples differ in how much of them counts: in zeros of a mask, or labels of -100.
 
     A loss that is a mean over tokens is then no mean over samples.

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from neuroinit.common import errors
-from neuroinit.common.batches import END, map_tensors
+from neuroinit.common.batches import END, Batch, map_tensors
 from neuroinit.common.errors import LostRankError
 from neuroinit.common.tensors import fingerprint
 
@@ -181,7 +181,7 @@ def ranks() -> Ranks:
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 
-def union(ranks: Ranks, batch: Any, rounds: int) -> tuple[Any, int]:
+def union(ranks: Ranks, batch: Batch, rounds: int) -> tuple[Any, int]:
     """The global batch: the common one if all ranks bring the same, else all of them in order.
 
     Args:
@@ -216,7 +216,7 @@ def union(ranks: Ranks, batch: Any, rounds: int) -> tuple[Any, int]:
     return _joined(ranks, batch, tensors, [n["forms"] for n in notes]), rounds
 
 
-def _joined(ranks: Ranks, batch: Any, tensors: list[Tensor], forms: list[list[Any]]) -> Any:
+def _joined(ranks: Ranks, batch: Batch, tensors: list[Tensor], forms: list[list[Any]]) -> Any:
     """Every tensor of the batch with the rows of all ranks; numbers stay as they are."""
     for rank, theirs in enumerate(forms):
         if [[kind, *shape[1:]] for kind, *shape in theirs] != [

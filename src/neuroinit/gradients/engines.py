@@ -16,12 +16,12 @@ import abc
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import batch_size
+from neuroinit.common.batches import Batch, batch_size
 from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import accumulate, to_cpu_double, weighted_sum
 from neuroinit.gradients.directions import AllGradients, Collector, MeanDirection, Objective
@@ -76,13 +76,13 @@ class Engine(abc.ABC):
     keeps_graphs: ClassVar[bool] = False
     held_gradients: ClassVar[int | None] = None
 
-    def prepare(self, problem: Problem, batch: Any, plan: Plan, scales: Tensor) -> None:
+    def prepare(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> None:
         """Called once, before the first step, with its batch, plan and scales."""
         return
 
     @abc.abstractmethod
     def derivative(
-        self, point: Point, batch: Any, plan: Plan, objective: Objective, gram: bool = False
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, gram: bool = False
     ) -> Derivative:
         """An objective of the sub-batch gradients and its derivative by the scales.
 
@@ -99,7 +99,7 @@ class ExactEngine(Engine):
     """What :class:`Keep` and :class:`Stream` share: ranks, checks, and named operators."""
 
     def derivative(
-        self, point: Point, batch: Any, plan: Plan, objective: Objective, gram: bool = False
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, gram: bool = False
     ) -> Derivative:
         """See :meth:`Engine.derivative`; every rank computes its share of the sub-batches."""
         problem, count = point.problem, len(plan.weights)
@@ -118,7 +118,7 @@ class ExactEngine(Engine):
             return replace(found, gradient=torch.stack(by_scale), loss=float(loss))
 
     def _derivative(
-        self, point: Point, batch: Any, plan: Plan, objective: Objective, collector: Collector
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> Derivative:
         if not plan.one_forward:
             try_separating(point, batch)
@@ -132,7 +132,7 @@ class ExactEngine(Engine):
     def _differentiate(
         self,
         point: Point,
-        batch: Any,
+        batch: Batch,
         plan: Plan,
         objective: Objective,
         collector: Collector,
@@ -150,7 +150,7 @@ class Keep(ExactEngine):
     def _differentiate(
         self,
         point: Point,
-        batch: Any,
+        batch: Batch,
         plan: Plan,
         objective: Objective,
         collector: Collector,
@@ -175,7 +175,7 @@ class Stream(ExactEngine):
     def _differentiate(
         self,
         point: Point,
-        batch: Any,
+        batch: Batch,
         plan: Plan,
         objective: Objective,
         collector: Collector,
@@ -218,7 +218,7 @@ def _directions(
 # -- one graph at a time ---------------------------------------------------------------------------
 
 
-def _graphs(session: Session, batch: Any, plan: Plan) -> Iterator[Pass]:
+def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
     problem = session.problem
     samples, pieces = streamed_samples(batch, plan), streamed_pieces(problem)
     names = problem.differentiated
@@ -226,7 +226,7 @@ def _graphs(session: Session, batch: Any, plan: Plan) -> Iterator[Pass]:
 
 
 def _simple_products(
-    session: Session, batch: Any, plan: Plan, collector: Collector
+    session: Session, batch: Batch, plan: Plan, collector: Collector
 ) -> Iterator[Tensor]:
     """Every sub-batch is one piece: its gradient and its product come from the same graph."""
     count = itertools.count()
@@ -236,7 +236,7 @@ def _simple_products(
 
 
 def _known_products(
-    session: Session, batch: Any, plan: Plan, directions: Iterator[Tensor]
+    session: Session, batch: Batch, plan: Plan, directions: Iterator[Tensor]
 ) -> Iterator[Tensor]:
     """The directions of all pieces are known."""
     for made in _graphs(session, batch, plan):
@@ -245,7 +245,7 @@ def _known_products(
 
 
 def _rolling_products(
-    session: Session, batch: Any, plan: Plan, collector: Collector
+    session: Session, batch: Batch, plan: Plan, collector: Collector
 ) -> Iterator[Tensor]:
     """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
     waiting: dict[int, Tensor] = {}

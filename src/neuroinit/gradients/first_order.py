@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.tensors import to_cpu_double
 from neuroinit.gradients.directions import on_every_rank
 from neuroinit.gradients.pieces import passes_over, streamed_pieces, streamed_samples
@@ -19,7 +19,7 @@ from neuroinit.model.session import Session
 
 
 def gradients(
-    point: Point, batch: Any, plan: Plan, losses: list[Tensor], names: Sequence[str]
+    point: Point, batch: Batch, plan: Plan, losses: list[Tensor], names: Sequence[str]
 ) -> Iterator[Tensor]:
     """The gradient of every sub-batch, one at a time, the same on every rank.
 
@@ -52,7 +52,7 @@ def gradients(
 
 def sub_batch_gradients(
     session: Session,
-    batch: Any,
+    batch: Batch,
     plan: Plan,
     names: Sequence[str],
     losses: list[Tensor] | None = None,
@@ -72,7 +72,7 @@ def sub_batch_gradients(
 
 def piece_gradients(
     session: Session,
-    batch: Any,
+    batch: Batch,
     plan: Plan,
     names: Sequence[str],
     losses: list[Tensor] | None = None,

@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from neuroinit.common.batches import Interval
+from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import REENTRANT, named_operator, no_double_backward
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
 
-def check_double_backward(point: Point, batch: Any, piece: Interval, one_forward: bool) -> None:
+def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forward: bool) -> None:
     """Compute one gradient with its graph, and raise if it cannot be differentiated again.
 
     Args:

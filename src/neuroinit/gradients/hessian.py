@@ -7,11 +7,11 @@ for everything that is linear in the loss: ``H v = sum_s a_s H_s v``. No graph s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.gradients.engines import Engine
@@ -27,7 +27,7 @@ Graph = tuple[float, Tensor, tuple[Tensor, ...]]  # weight a_s, loss L_s, gradie
 
 def gradient_and_product(
     point: Point,
-    batch: Any,
+    batch: Batch,
     plan: Plan,
     direction: Callable[[Tensor], Tensor | None],
     engine: Engine,
@@ -69,14 +69,14 @@ def gradient_and_product(
         return loss, gradient, ranks.sum(session.second_backward(outputs, vectors))
 
 
-def gradient(point: Point, batch: Any, plan: Plan, sub_batch: int = 0) -> tuple[float, Tensor]:
+def gradient(point: Point, batch: Batch, plan: Plan, sub_batch: int = 0) -> tuple[float, Tensor]:
     """The loss of a sub-batch and its gradient by all parameters, as a flat vector."""
     with point.session() as session:
         return _first_order(session, batch, plan, sub_batch)
 
 
 def curvature_derivative(
-    point: Point, batch: Any, plan: Plan, function: ScalarFunction, engine: Engine
+    point: Point, batch: Batch, plan: Plan, function: ScalarFunction, engine: Engine
 ) -> tuple[float, Tensor, Tensor, Tensor]:
     """A function of the gradient ``g`` and of ``h = H g``, and its derivative by the scales.
 
@@ -107,7 +107,7 @@ def curvature_derivative(
 
 
 def _graphs(
-    session: Session, batch: Any, plan: Plan, sub_batch: int, create_graph: bool = True
+    session: Session, batch: Batch, plan: Plan, sub_batch: int, create_graph: bool = True
 ) -> Iterator[Graph]:
     """The pieces of a sub-batch that this rank computes, one after the other."""
     ranks, names = session.problem.ranks, session.problem.differentiated
@@ -124,7 +124,9 @@ def _sum_of_graphs(problem: Problem, graphs: list[Graph]) -> tuple[float, Tensor
     return _sum_over_ranks(problem, loss, total)
 
 
-def _first_order(session: Session, batch: Any, plan: Plan, sub_batch: int) -> tuple[float, Tensor]:
+def _first_order(
+    session: Session, batch: Batch, plan: Plan, sub_batch: int
+) -> tuple[float, Tensor]:
     loss, total = 0.0, None
     for a, value, piece in _graphs(session, batch, plan, sub_batch, create_graph=False):
         loss += a * float(value)
@@ -140,7 +142,9 @@ def _sum_over_ranks(problem: Problem, loss: float, gradient: Tensor | None) -> t
     return float(problem.ranks.sum(losses)), problem.ranks.sum(gradient)
 
 
-def _hessian_product(session: Session, batch: Any, plan: Plan, sub_batch: int, v: Tensor) -> Tensor:
+def _hessian_product(
+    session: Session, batch: Batch, plan: Plan, sub_batch: int, v: Tensor
+) -> Tensor:
     parts = [
         session.second_backward(piece, unflatten(a * v, piece))
         for a, _, piece in _graphs(session, batch, plan, sub_batch)
@@ -154,7 +158,7 @@ def _sum_of_parts(problem: Problem, parts: list[Tensor]) -> Tensor:
     return problem.ranks.sum(own)
 
 
-def _full_product(session: Session, batch: Any, plan: Plan, v: Tensor) -> Tensor:
+def _full_product(session: Session, batch: Batch, plan: Plan, v: Tensor) -> Tensor:
     """``H v`` by all parameters, as a flat vector."""
     theta = session.point.tensors(session.problem.differentiated)
     total = torch.zeros_like(v)
@@ -185,7 +189,7 @@ def _sum(vectors: list[Tensor]) -> Tensor:
 
 
 def _in_one_graph(
-    session: Session, batch: Any, plan: Plan, function: ScalarFunction
+    session: Session, batch: Batch, plan: Plan, function: ScalarFunction
 ) -> tuple[float, Tensor, Tensor, Tensor]:
     theta = session.point.tensors(session.problem.differentiated)
     graphs = list(_graphs(session, batch, plan, 0))
@@ -203,7 +207,7 @@ def _in_one_graph(
 
 
 def _in_passes(
-    session: Session, batch: Any, plan: Plan, function: ScalarFunction
+    session: Session, batch: Batch, plan: Plan, function: ScalarFunction
 ) -> tuple[float, Tensor, Tensor, Tensor]:
     theta = session.point.tensors(session.problem.differentiated)
     loss, g = _first_order(session, batch, plan, 0)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Interval, batch_size, cut
+from neuroinit.common.batches import Batch, Interval, batch_size, cut
 from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
 from neuroinit.model.finite import check_loss
@@ -53,7 +53,7 @@ class Pass:
 
 def passes_over(
     session: Session,
-    batch: Any,
+    batch: Batch,
     plan: Plan,
     names: Sequence[str],
     samples: int,
@@ -84,7 +84,7 @@ def passes_over(
 
 def _passes_of(
     session: Session,
-    batch: Any,
+    batch: Batch,
     pieces: Sequence[Interval],
     names: Sequence[str],
     create_graph: bool,
@@ -118,7 +118,7 @@ def pass_of_piece(
 
 def one_pass(
     session: Session,
-    batch: Any,
+    batch: Batch,
     pieces: Sequence[Interval],
     names: Sequence[str],
     create_graph: bool,
@@ -188,7 +188,7 @@ def _grouped(pieces: Sequence[Interval], samples: int, most: int) -> list[list[I
     return found
 
 
-def streamed_samples(batch: Any, plan: Plan) -> int:
+def streamed_samples(batch: Batch, plan: Plan) -> int:
     """Samples that `stream` takes at once: a quarter, for about a training step's memory."""
     return plan.microbatch or -(-batch_size(batch) // 4)
 

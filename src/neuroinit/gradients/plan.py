@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Interval, batch_size
+from neuroinit.common.batches import Batch, Interval, batch_size
 from neuroinit.common.checks import check_choice, check_count, check_overlap
 from neuroinit.gradients.sub_batches import SPLITS, sub_batches
 from neuroinit.gradients.trials import samples_are_independent
@@ -68,7 +68,7 @@ class Plan:
 
 def make_plan(
     problem: Problem,
-    batch: Any,
+    batch: Batch,
     count: int | str,
     overlap: float,
     split: str,

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.random_state import isolated
 from neuroinit.common.tensors import gram_matrix, to_cpu_double
 from neuroinit.gradients import measures
@@ -106,7 +107,7 @@ class GradientStats:
 
 def gradient_stats(
     model: nn.Module,
-    batch: Any,
+    batch: Batch,
     loss_fn: LossFunction = F.cross_entropy,
     sub_batches: int | str = 2,
     overlap: float = 0.0,
@@ -151,7 +152,7 @@ def gradient_stats(
 
 def gradsign(
     model: nn.Module,
-    batch: Any,
+    batch: Batch,
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
 ) -> float:
@@ -183,7 +184,7 @@ def gradsign(
     return float(torch.as_tensor(signs).abs().sum())
 
 
-def measure(point: Point, batch: Any, plan: Plan, held: int | None = None) -> GradientStats:
+def measure(point: Point, batch: Batch, plan: Plan, held: int | None = None) -> GradientStats:
     """The statistics of a batch at a point.
 
     Args:
@@ -213,7 +214,7 @@ def measure(point: Point, batch: Any, plan: Plan, held: int | None = None) -> Gr
     )
 
 
-def _fill(point: Point, batch: Any, plan: Plan, grams: Tensor, group: range) -> list[Tensor]:
+def _fill(point: Point, batch: Batch, plan: Plan, grams: Tensor, group: range) -> list[Tensor]:
     """Fill the Gram matrices of every tensor for a group of sub-batches; returns the losses.
 
     Only the gradients of the group are held.

@@ -11,12 +11,11 @@ Both trials ask whether the gradients of parts of a batch agree with those compu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import batch_size, cut, ragged
+from neuroinit.common.batches import Batch, batch_size, cut, ragged
 from neuroinit.common.errors import NonFiniteError, out_of_memory
 from neuroinit.common.tensors import flatten
 from neuroinit.gradients.pieces import one_pass, pass_of_piece
@@ -59,7 +58,7 @@ def gradients_match(
     )
 
 
-def samples_are_independent(problem: Problem, batch: Any) -> bool:
+def samples_are_independent(problem: Problem, batch: Batch) -> bool:
     """Whether the loss is a mean over samples that do not depend on each other.
 
     Tried at unit scales on a first batch, and again on a first :func:`ragged` one.
@@ -70,7 +69,7 @@ def samples_are_independent(problem: Problem, batch: Any) -> bool:
     return known[kind]
 
 
-def _parts_make_the_whole(problem: Problem, batch: Any) -> bool:
+def _parts_make_the_whole(problem: Problem, batch: Batch) -> bool:
     """Compare on the batch, or on as much of it as memory allows."""
     size = batch_size(batch)
     if size == 1:
@@ -87,7 +86,7 @@ def _parts_make_the_whole(problem: Problem, batch: Any) -> bool:
         size = size // 2
 
 
-def _compare_parts(problem: Problem, batch: Any) -> bool:
+def _compare_parts(problem: Problem, batch: Batch) -> bool:
     size = batch_size(batch)
     first = max(1, size // 3)
     point = problem.at(problem.unit_scales)
@@ -99,7 +98,7 @@ def _compare_parts(problem: Problem, batch: Any) -> bool:
     return gradients_match([joined], [whole], [""], problem.norm)
 
 
-def _flat_gradient(session: Session, batch: Any, seed: int) -> Tensor:
+def _flat_gradient(session: Session, batch: Batch, seed: int) -> Tensor:
     """The gradient by all trainable parameters, with the random numbers of a piece."""
     return flatten(session.gradient(session.loss(batch, seed), session.problem.trainable))
 
@@ -110,7 +109,7 @@ def may_be_separable(problem: Problem) -> bool:
     return possible and problem.traits.separable is not False
 
 
-def try_separating(point: Point, batch: Any) -> None:
+def try_separating(point: Point, batch: Batch) -> None:
     """Find out, once, whether one pass can keep the gradients of several pieces apart."""
     problem = point.problem
     if problem.traits.separable is None:
@@ -118,7 +117,7 @@ def try_separating(point: Point, batch: Any) -> None:
         problem.traits.separable = separable
 
 
-def _compare_passes(point: Point, batch: Any) -> bool:
+def _compare_passes(point: Point, batch: Batch) -> bool:
     """Whether one pass over two pieces gives the same gradients as two passes."""
     size, names = min(batch_size(batch), TRIAL), point.problem.trainable
     if size == 1:

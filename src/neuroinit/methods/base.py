@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from neuroinit.common.batches import batch_size
+from neuroinit.common.batches import Batch, batch_size
 from neuroinit.common.checks import check_count, check_number, check_patterns
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
@@ -99,22 +99,22 @@ class Initialization:
         """Whether a batch of this many samples is large enough."""
         return True
 
-    def resolve(self, problem: Problem, batch: Any) -> Initialization:
+    def resolve(self, problem: Problem, batch: Batch) -> Initialization:
         """The method with every automatic setting replaced by its value, from a first batch."""
         return self
 
-    def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+    def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The pieces of a batch that a step computes."""
         return make_plan(problem, batch, 1, 0.0, "cover", "sub-batch", microbatch)
 
-    def measured(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+    def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The sub-batches whose gradients are compared before and after."""
         least = 2 if problem.batch_norms else 1
         count = max(1, min(MEASURED, batch_size(batch) // least))
         return make_plan(problem, batch, count, 0.0, "cover", "sub-batch", microbatch)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One step from the scales of the position.
 
@@ -173,7 +173,7 @@ class Method(Initialization):
 
     @abc.abstractmethod
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One step from the point ``problem.at(position.scales)``."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_choice, check_number, check_overlap
 from neuroinit.common.tensors import dot, sum_dtype, unflatten
 from neuroinit.gradients.engines import Engine
@@ -20,6 +21,7 @@ from neuroinit.gradients.plan import Plan, make_plan
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.updates import Position, State, TwoMomentAdam, Update, check_update
 from neuroinit.model.finite import check_derivative, check_norm
+from neuroinit.model.optimizers import OptimizerLike, family_of
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
@@ -44,8 +46,9 @@ class GradInit(Method):
     Args:
         gamma: Bound of the gradient's norm: its L2 norm for SGD, its L1 norm for Adam.
         eta: Length of the optimizer step that is tried.
-        optimizer: ``"sgd"``: ``A(g) = g / ||g||``, or ``g`` without ``normalize``; ``"adam"``:
-            ``A(g) = sign(g)``.
+        optimizer: What you will train with: an optimizer, a function of parameters that makes one,
+            or just ``"sgd"`` or ``"adam"``. For SGD, ``A(g) = g / ||g||``, or ``g`` without
+            ``normalize``; for Adam and other adaptive optimizers, ``A(g) = sign(g)``.
         normalize: Whether SGD's step is normalized.
         through_update: Differentiate ``A(g)`` as well, which depends on the scales; the released
             code takes it as a constant.
@@ -62,7 +65,7 @@ class GradInit(Method):
     lr: float = 0.01
     gamma: float = 1.0
     eta: float = 0.1
-    optimizer: str = "sgd"
+    optimizer: str | OptimizerLike = "sgd"
     normalize: bool = True
     through_update: bool = False
     overlap: float = 0.5
@@ -72,7 +75,7 @@ class GradInit(Method):
         super().__post_init__()
         check_number("gamma", self.gamma, 0.0)
         check_number("eta", self.eta, 0.0)
-        check_choice("optimizer", self.optimizer, ("sgd", "adam"))
+        object.__setattr__(self, "optimizer", family_of(self.optimizer))
         check_overlap(self.overlap)
         check_update(self.update)
 
@@ -95,7 +98,7 @@ class GradInit(Method):
         """All ones."""
         return problem.unit_scales, self.update.init(problem.unit_scales)
 
-    def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+    def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """``S`` and ``S~``, or what they are made of."""
         return make_plan(
             problem, batch, 2, self.overlap, "cover", "sub-batch", microbatch, serial=True
@@ -106,7 +109,7 @@ class GradInit(Method):
         return size >= (4 if problem.batch_norms else 2)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """Down the norm above the bound, down the loss after an optimizer step below it."""
         point = problem.at(position.scales)
@@ -131,7 +134,7 @@ class GradInit(Method):
 class _Tried:
     """One step: the norm of ``S``, and the loss of ``S~`` after an optimizer step."""
 
-    def __init__(self, method: GradInit, point: Point, batch: Any, plan: Plan) -> None:
+    def __init__(self, method: GradInit, point: Point, batch: Batch, plan: Plan) -> None:
         self.method, self.point, self.batch, self.plan = method, point, batch, plan
         self.problem = point.problem
         self.constrained, self.norm, self.value = False, 0.0, 0.0

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number
 from neuroinit.common.errors import NonFiniteError
 from neuroinit.gradients.engines import Engine
@@ -62,7 +63,7 @@ class LSUV(Initialization):
         return start.draws(model)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One forward pass in which every layer is rescaled when it runs."""
         scales = dict(zip(problem.scaled, position.scales.tolist(), strict=True))

@@ -6,11 +6,11 @@ Dauphin and Schoenholz, *MetaInit: Initializing learning by learning to initiali
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable, check_number
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.hessian import curvature_derivative
@@ -80,7 +80,7 @@ class MetaInit(Method):
         return size >= (2 if problem.batch_norms else 1)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One step down the gradient quotient."""
         point = problem.at(position.scales)

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neuroinit.common.checks import check_callable
+from neuroinit.common.checks import check_callable, check_choice
 from neuroinit.common.errors import warn
 
 OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
+FAMILIES = ("sgd", "adam")
 
 
 def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor]) -> Optimizer:
@@ -128,6 +129,27 @@ def rate_of(optimizer: OptimizerLike) -> float | None:
         return None
     rates = [_rate(group) for group in made.param_groups]
     return max(rates) if 0 < max(rates) < math.inf else None
+
+
+def family_of(optimizer: str | OptimizerLike) -> str:
+    """``"sgd"`` for optimizers whose step grows with the gradient, ``"adam"`` for the others.
+
+    Args:
+        optimizer: One of these two names, an optimizer, or a function of parameters that makes one.
+
+    Example:
+        >>> family_of(torch.optim.AdamW)
+        'adam'
+    """
+    if isinstance(optimizer, str):
+        check_choice("optimizer", optimizer, FAMILIES)
+        return optimizer
+    made = (
+        optimizer
+        if isinstance(optimizer, Optimizer)
+        else _made_by(optimizer, [torch.zeros(1, requires_grad=True)])
+    )
+    return "sgd" if isinstance(made, (torch.optim.SGD, torch.optim.ASGD)) else "adam"
 
 
 def _rate(group: dict[str, Any]) -> float:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.common.batches import batch_size, map_tensors
+from neuroinit.common.batches import Batch, batch_size, map_tensors
 from neuroinit.common.errors import warn
 from neuroinit.common.tensors import (
     HALF,
@@ -176,7 +176,7 @@ class Problem:
 
     # -- batches -----------------------------------------------------------------------------------
 
-    def prepare(self, batch: Any) -> Any:
+    def prepare(self, batch: Batch) -> Any:
         """The batch on the model's device; in float32 if the model is in half precision."""
         if self.has_loss and self.compute_loss is None:
             check_pair(batch)

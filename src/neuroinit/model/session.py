@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Interval, batch_size, cut, map_tensors
+from neuroinit.common.batches import Batch, Interval, batch_size, cut, map_tensors
 from neuroinit.common.random_state import seed_all
 from neuroinit.common.tensors import (
     at_least_float32,
@@ -62,7 +62,7 @@ class Session:
 
     # -- losses ------------------------------------------------------------------------------------
 
-    def loss(self, batch: Any, seed: int | None = None) -> Tensor:
+    def loss(self, batch: Batch, seed: int | None = None) -> Tensor:
         """The mean loss of a batch.
 
         Args:
@@ -72,7 +72,9 @@ class Session:
         losses = self._losses(batch, self.problem.seed if seed is None else seed)
         return mean_loss(losses, batch_size(batch))
 
-    def losses(self, batch: Any, pieces: Sequence[Interval], one_forward: bool) -> Iterator[Tensor]:
+    def losses(
+        self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
+    ) -> Iterator[Tensor]:
         """The mean loss of each piece of a batch, one graph at a time.
 
         Args:
@@ -105,7 +107,7 @@ class Session:
         """The model's output for a batch of inputs."""
         return self._forward(self.problem.prepare((inputs, None)), self.problem.seed)[0]
 
-    def run(self, batch: Any) -> None:
+    def run(self, batch: Batch) -> None:
         """A forward pass without a result; without a loss a batch may be inputs alone."""
         if self.problem.has_loss:
             self._losses(batch, self.problem.seed)
@@ -120,7 +122,7 @@ class Session:
                 "`compute_loss=lambda model, batch: model(**batch).loss`."
             )
 
-    def _losses(self, batch: Any, seed: int) -> Tensor:
+    def _losses(self, batch: Batch, seed: int) -> Tensor:
         """What the user's loss returns: a scalar, or one loss a sample."""
         if self.problem.compute_loss is None:
             output, target = self._forward(batch, seed)
@@ -129,7 +131,7 @@ class Session:
         with ReplacedLayers(self._context), self._autocast():
             return self.problem.compute_loss(self.problem.model, batch)
 
-    def _forward(self, batch: Any, seed: int) -> tuple[Any, Any]:
+    def _forward(self, batch: Batch, seed: int) -> tuple[Any, Any]:
         inputs, target = self._reset(batch, seed)
         with ReplacedLayers(self._context), self._autocast():
             output = self.problem.model(inputs)
@@ -140,7 +142,7 @@ class Session:
             return nullcontext()
         return torch.autocast(self.problem.device.type, self.autocast, cache_enabled=False)
 
-    def _reset(self, batch: Any, seed: int) -> Any:
+    def _reset(self, batch: Batch, seed: int) -> Any:
         """Copies of the batch and of the buffers, and the random numbers of a seed."""
         seed_all(seed)
         for module, key, buffer in self.problem.buffers:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from neuroinit.common.batches import map_tensors
+from neuroinit.common.batches import Batch, map_tensors
 from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import listed
 
@@ -64,7 +64,7 @@ def check_values(batches: Sequence[Any]) -> None:
                 raise ValueError(f"Batch {k} is not finite: found NaN or inf in a tensor {shape}.")
 
 
-def check_pair(batch: Any) -> None:
+def check_pair(batch: Batch) -> None:
     """A batch for ``loss_fn``: inputs and targets."""
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise TypeError(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
-from neuroinit.common.batches import batch_size, cut
+from neuroinit.common.batches import Batch, batch_size, cut
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.problem import Problem
 
 SAMPLES = 8  # enough to see whether a gradient is exactly zero
 
 
-def blocked_by_zeros(problem: Problem, batch: Any) -> list[str]:
+def blocked_by_zeros(problem: Problem, batch: Batch) -> list[str]:
     """Names of parameters whose gradient is zero only because other tensors are all zero.
 
     Tried by filling the all-zero tensors with small values. Biases block nothing.
@@ -28,7 +26,7 @@ def blocked_by_zeros(problem: Problem, batch: Any) -> list[str]:
     return [n for n in without if n not in still]
 
 
-def _without_gradient(problem: Problem, batch: Any, filled: dict[str, Tensor]) -> list[str]:
+def _without_gradient(problem: Problem, batch: Batch, filled: dict[str, Tensor]) -> list[str]:
     """Names of trainable parameters whose gradient is exactly zero."""
     names = problem.trainable
     point = problem.at(problem.unit_scales, filled)

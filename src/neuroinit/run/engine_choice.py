@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch
 from neuroinit.gradients.engines import Engine, Keep, Stream
 from neuroinit.gradients.graph_checks import check_double_backward
 from neuroinit.gradients.pieces import streamed_pieces, streamed_samples
@@ -55,7 +56,7 @@ class Schedule:
         name, microbatch = values
         return cls(None if name is None else ENGINES[name], microbatch)
 
-    def with_less_memory(self, problem: Problem, batch: Any, plan: Plan) -> Schedule | None:
+    def with_less_memory(self, problem: Problem, batch: Batch, plan: Plan) -> Schedule | None:
         """The next schedule that needs less memory; ``None`` if there is none."""
         if self.engine is KEEP:
             return Schedule(STREAM, self.microbatch)
@@ -68,7 +69,7 @@ class Schedule:
 
 
 def choose_schedule(
-    point: Point, batch: Any, plan: Plan, wanted: Schedule, memory_limit: int | None
+    point: Point, batch: Batch, plan: Plan, wanted: Schedule, memory_limit: int | None
 ) -> Schedule:
     """The schedule that fits into the memory of every rank."""
     ranks = point.problem.ranks
@@ -83,7 +84,7 @@ def choose_schedule(
 
 
 def _fitting(
-    point: Point, batch: Any, plan: Plan, wanted: Schedule, memory_limit: int | None
+    point: Point, batch: Batch, plan: Plan, wanted: Schedule, memory_limit: int | None
 ) -> Schedule:
     """Keep, stream, or stream in micro-batches, whichever fits first.
 
@@ -117,7 +118,7 @@ def _fitting(
 class _Need:
     """Bytes that a step takes, from the graph of its largest piece."""
 
-    def __init__(self, point: Point, batch: Any, plan: Plan, wanted: Schedule) -> None:
+    def __init__(self, point: Point, batch: Batch, plan: Plan, wanted: Schedule) -> None:
         problem = point.problem
         self.sizes, self.plan = [stop - start for start, stop in plan.pieces], plan
         start, stop = plan.pieces[self.sizes.index(plan.largest)]
@@ -155,7 +156,7 @@ class _Need:
         return (1 + WORK) * self.graph / self.plan.largest
 
 
-def _streamed_in_quarters(problem: Problem, batch: Any, plan: Plan, wanted: Schedule) -> Schedule:
+def _streamed_in_quarters(problem: Problem, batch: Batch, plan: Plan, wanted: Schedule) -> Schedule:
     """`stream` takes a quarter of the batch at most: about the memory of a training step."""
     most = streamed_samples(batch, plan)
     cuttable = wanted == Schedule(STREAM) and plan.largest > most and not plan.one_forward
@@ -164,7 +165,7 @@ def _streamed_in_quarters(problem: Problem, batch: Any, plan: Plan, wanted: Sche
     return Schedule(STREAM, most)
 
 
-def graph_bytes(point: Point, batch: Any, piece: tuple[int, int], one_forward: bool) -> int:
+def graph_bytes(point: Point, batch: Batch, piece: tuple[int, int], one_forward: bool) -> int:
     """Bytes that autograd saves for the gradient of one piece with its graph."""
     own = {t.untyped_storage().data_ptr() for t in point.values.values()}
     seen: dict[int, int] = {}

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import END, Stream, batch_size
+from neuroinit.common.batches import END, Batch, BatchStream, batch_size
 from neuroinit.common.errors import GradientError, listed, out_of_memory, warn
 from neuroinit.common.progress import Progress
 from neuroinit.distributed.ranks import union
@@ -65,9 +65,9 @@ class Run:
         self.blocked: list[str] = []
         self.still = self.rounds = 0
 
-    def go(self, batches: Iterable[Any], progress: bool) -> Result:
+    def go(self, batches: Iterable[Batch], progress: bool) -> Result:
         """Step until all steps are done, the scales stop changing, or the batches end."""
-        stream, batch, stopped = Stream(batches), None, "all steps done"
+        stream, batch, stopped = BatchStream(batches), None, "all steps done"
         for _ in range(self.taken):
             stream.next()
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
@@ -93,7 +93,7 @@ class Run:
         self.checkpoint.remove()
         return result
 
-    def _save(self, stream: Stream) -> None:
+    def _save(self, stream: BatchStream) -> None:
         """All that the next step depends on."""
         fields = {f.name for f in dataclasses.fields(self.method)}
         resolved = {n: getattr(self.method, n) for n in fields}
@@ -126,7 +126,7 @@ class Run:
         self.method = dataclasses.replace(self.method, **found["resolved"])
         self.problem.traits.independent = dict(found["independent"])
 
-    def _take(self, stream: Stream) -> Any:
+    def _take(self, stream: BatchStream) -> Any:
         """The next batch; one that is too small is skipped, such as the last of a data loader."""
         found = self._next(stream)
         first = not self.history or found is END
@@ -134,12 +134,12 @@ class Run:
             found = self._next(stream)
         return found
 
-    def _next(self, stream: Stream) -> Any:
+    def _next(self, stream: BatchStream) -> Any:
         """The next batch of all ranks together."""
         found, self.rounds = union(self.ranks, stream.next(), stream.rounds)
         return found
 
-    def _guarded_step(self, step: int, batch: Any) -> StepRecord:
+    def _guarded_step(self, step: int, batch: Batch) -> StepRecord:
         """A step whose errors name the step and carry the result so far."""
         try:
             record = self._fitting_step(step, batch)
@@ -152,7 +152,7 @@ class Run:
             self.on_step(record)
         return record
 
-    def _fitting_step(self, step: int, batch: Any) -> StepRecord:
+    def _fitting_step(self, step: int, batch: Batch) -> StepRecord:
         """A step; whenever memory runs out it is repeated in smaller pieces."""
         while True:
             try:
@@ -164,7 +164,7 @@ class Run:
             except (RuntimeError, MemoryError) as error:
                 self._shrink(batch, error)
 
-    def _shrink(self, batch: Any, error: BaseException) -> None:
+    def _shrink(self, batch: Batch, error: BaseException) -> None:
         """Choose a schedule that needs less memory if memory ran out; raise any other error."""
         if not out_of_memory(error):
             raise error
@@ -178,7 +178,7 @@ class Run:
             "`memory_limit`, or `engine='stream'` and `microbatch=`, avoids the attempt."
         )
 
-    def _begin(self, batch: Any) -> None:
+    def _begin(self, batch: Batch) -> None:
         """What needs a first batch: automatic settings, the engine, and blocked parameters."""
         problem = self.problem
         plan = self.method.plan(problem, batch, self.schedule.microbatch)
@@ -199,7 +199,7 @@ class Run:
                 "optimized. `reinit_zeros=0.01` gives all-zero tensors a small normal start.",
             )
 
-    def _step(self, step: int, batch: Any) -> StepRecord:
+    def _step(self, step: int, batch: Batch) -> StepRecord:
         begun = time.perf_counter()
         plan = self.method.plan(self.problem, batch, self.schedule.microbatch)
         position = Position(self.scales, self.state, step / self.method.steps)
@@ -221,7 +221,7 @@ class Run:
             value=found.value,
         )
 
-    def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
+    def _finish(self, stream: BatchStream, last: Any, stopped: str) -> Result:
         """Statistics before and after, on a held-out batch if there is one."""
         if not self.problem.has_loss:
             self._check_ranks()
@@ -242,7 +242,7 @@ class Run:
         )
 
     def _measure(
-        self, scales: Tensor, batch: Any, values: dict[str, Tensor] | None = None
+        self, scales: Tensor, batch: Batch, values: dict[str, Tensor] | None = None
     ) -> GradientStats | None:
         """The statistics, or ``None`` if a gradient is zero or not finite."""
         plan = self.method.measured(self.problem, batch, self.schedule.microbatch)

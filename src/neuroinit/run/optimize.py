@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import (
     check_autocast,
     check_callable,
@@ -35,7 +36,7 @@ from neuroinit.sharded.problem import ShardedProblem
 
 def optimize(
     model: nn.Module,
-    batches: Iterable[Any] | None = None,
+    batches: Iterable[Batch] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
     method: Initialization | None = None,
     compute_loss: ComputeLoss | None = None,

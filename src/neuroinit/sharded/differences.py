@@ -9,11 +9,10 @@ result is useless for ReLU with BatchNorm. So the engine is never chosen automat
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.tensors import flatten, to_cpu_double, unflatten
 from neuroinit.gradients.directions import AllGradients, Objective
 from neuroinit.gradients.engines import Derivative, Engine
@@ -35,14 +34,14 @@ class Differences(Engine):
     name = "differences"
     exact = False
 
-    def prepare(self, problem: Problem, batch: Any, plan: Plan, scales: Tensor) -> None:
+    def prepare(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> None:
         """Test the engine on the first batch; spread its samples over the ranks if possible."""
         if isinstance(problem, ShardedProblem):
             problem.try_spreading(batch)
         self.check(problem, batch, plan, scales)
 
     def derivative(
-        self, point: Point, batch: Any, plan: Plan, objective: Objective, gram: bool = False
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, gram: bool = False
     ) -> Derivative:
         """See :meth:`Engine.derivative`; all gradients are held, whatever the objective reads."""
         problem = point.problem
@@ -61,7 +60,7 @@ class Differences(Engine):
             by_scale = check_derivative(problem.ranks.sum(by_scale), problem.scaled)
             return Derivative(found.value, by_scale, found.collector.moments, found.loss)
 
-    def check(self, problem: Problem, batch: Any, plan: Plan, scales: Tensor) -> float:
+    def check(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> float:
         """Compare derivatives with the change of what they are derivatives of.
 
         In the direction of the derivative of ``log GN + GC`` by ``log w``, the change of that
@@ -109,7 +108,7 @@ def step_length(tensor: Tensor) -> float:
 class _Gradients:
     """The sub-batch gradients at a point, with the objective, the loss and the directions."""
 
-    def __init__(self, point: Point, batch: Any, plan: Plan, objective: Objective) -> None:
+    def __init__(self, point: Point, batch: Batch, plan: Plan, objective: Objective) -> None:
         self.problem, self.count = point.problem, len(plan.weights)
         ranks, names = self.problem.ranks, self.problem.differentiated
         self.share = share_of(plan, ranks.rank, ranks.world)
@@ -137,7 +136,7 @@ class _Gradients:
         return self.problem.ranks.sum(found) / self.count
 
 
-def _gradient_at(point: Point, batch: Any, plan: Plan, step: Tensor) -> Tensor:
+def _gradient_at(point: Point, batch: Batch, plan: Plan, step: Tensor) -> Tensor:
     """The gradient of a plan's one sub-batch at ``theta + step``."""
     names = point.problem.differentiated
     steps = dict(zip(names, unflatten(step, point.tensors(names)), strict=True))

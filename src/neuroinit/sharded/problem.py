@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Interval, batch_size, cut
+from neuroinit.common.batches import Batch, Interval, batch_size, cut
 from neuroinit.common.errors import listed
 from neuroinit.common.tensors import (
     flatten,
@@ -78,7 +77,9 @@ class ShardedSession(Session):
             return None if found is None else local(found).clone()
         return problem.shards.sum(found) / world  # not sharded: nobody has averaged it
 
-    def losses(self, batch: Any, pieces: Sequence[Interval], one_forward: bool) -> Iterator[Tensor]:
+    def losses(
+        self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
+    ) -> Iterator[Tensor]:
         """The mean loss of each piece: the value of all ranks, with the graph of this rank's part.
 
         Gradients are averaged over the ranks on their way to the shards, so the part of a rank is
@@ -166,7 +167,7 @@ class ShardedProblem(Problem):
         """``<W_k, gradient_k>`` over all shards, for every scale."""
         return self.sum_over_shards(super().by_scales(gradient), self.scaled)
 
-    def try_spreading(self, batch: Any) -> None:
+    def try_spreading(self, batch: Batch) -> None:
         """Find out on a first batch whether its samples can be spread over the ranks."""
         if self.batch_norms or not fully_sharded(self.model, self.shards.world):
             return
@@ -176,7 +177,7 @@ class ShardedProblem(Problem):
         apart = self._flat_gradient(few)
         self.spreads_samples = gradients_match([apart], [together], [""], self.norm)
 
-    def _flat_gradient(self, batch: Any) -> Tensor:
+    def _flat_gradient(self, batch: Batch) -> Tensor:
         with self.at(self.unit_scales).session() as session:
             (loss,) = session.losses(batch, [(0, batch_size(batch))], False)
             return flatten(session.gradient(loss, self.differentiated))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import (
     check_callable,
     check_choice,
@@ -141,7 +142,7 @@ class NIO(Method):
         """
         return cls(**{**_REFERENCE, **_preset(preset), **changes})
 
-    def resolve(self, problem: Problem, batch: Any) -> NIO:
+    def resolve(self, problem: Problem, batch: Batch) -> NIO:
         """``gamma="auto"`` becomes a multiple of the loss of a network that knows nothing."""
         if self.gamma != "auto":
             return self
@@ -162,13 +163,13 @@ class NIO(Method):
         scales = self.rule.start(problem.scaled, self.lowest(problem.scaled))
         return scales, self.rule.init(scales)
 
-    def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+    def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The sub-batches, or what they are made of."""
         return make_plan(
             problem, batch, self.sub_batches, self.overlap, self.split, self.batch_stats, microbatch
         )
 
-    def measured(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+    def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The sub-batches of a step."""
         return self.plan(problem, batch, microbatch)
 
@@ -178,7 +179,7 @@ class NIO(Method):
         return size >= least * (2 if problem.batch_norms else 1)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One pass of Alg. 3's loop."""
         gamma = float(self.gamma)
@@ -198,7 +199,7 @@ class NIO(Method):
         )
 
     def _derivative(
-        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> tuple[Position, Derivative]:
         """The derivative, from smaller scales if the rule can retreat from what is not finite."""
         lowest = self.lowest(problem.scaled)
@@ -233,7 +234,7 @@ class NIO(Method):
         return lowest
 
 
-def loss_near_zero(problem: Problem, batch: Any) -> float:
+def loss_near_zero(problem: Problem, batch: Batch) -> float:
     """The loss of a network that ignores its input: all parameters are nearly zero.
 
     At exactly zero, normalized weights and outputs are not defined. A zero *output* would be wrong
