@@ -91,7 +91,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, small_model, digits
     [
         ("", "is no JSON file"),
         ("[1]", "is no checkpoint of this version"),
-        ('{"format": "neuroinit-checkpoint-1"}', "is not complete"),
+        ('{"format": "neuroinit-checkpoint-2"}', "is not complete"),
     ],
 )
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, small_model, digits_like, text, message):

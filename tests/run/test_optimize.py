@@ -105,7 +105,7 @@ def test_stops_early_when_nothing_moves(small_model, digits_like):
     method = ni.NIO(steps=50, lr=1e-9, gamma=1.0)
     result = ni.optimize(small_model, digits_like, method=method)
     assert len(result.history) == 5
-    assert result.stopped == "nothing moves any more"
+    assert result.stopped == "the scales no longer change"
 
 
 def test_scales_never_fall_below_the_clamp(digits_like):

@@ -11,8 +11,9 @@ from torch import nn
 
 from neuroinit.choose.auto_result import START, AutoResult
 from neuroinit.choose.tournament import Candidate, Contest, rounds_of
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count
+from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated
 from neuroinit.methods.base import Initialization
@@ -52,6 +53,8 @@ def auto_(
     budget: int = 200,
     candidates: Mapping[str, Candidate] | None = None,
     progress: bool = True,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> AutoResult:
     """Choose a start by trying: the best after short trainings is applied in place.
 
@@ -75,6 +78,8 @@ def auto_(
             part of the ``cost`` that the result states.
         candidates: Names and methods; by default classic starts, LSUV, GradInit and NIO.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
+        cut: As for :func:`optimize`, as is ``batch_dim``.
+        batch_dim: The dimension of samples in tensors.
 
     Returns:
         Who competed, at what score, who won, and what it cost.
@@ -96,9 +101,10 @@ def auto_(
     named = dict(default_candidates() if candidates is None else candidates)
     check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
     with isolated(), others_frozen(unwrap(model), optimizer):
-        kept = _full(list(islice(batches, KEPT)))
+        layout = batch_layout(cut, batch_dim)
+        kept = _full(list(islice(batches, KEPT)), layout)
         check_values(kept)
-        contest = Contest(model, kept, loss_fn, compute_loss, optimizer)
+        contest = Contest(model, kept, loss_fn, compute_loss, optimizer, layout)
         with Progress("auto", len(named) + budget, progress) as bar:
             contest.enter(named, bar, forgiving=candidates is None)
             contest.play(budget, bar)
@@ -107,9 +113,9 @@ def auto_(
     return found
 
 
-def _full(batches: list[Any]) -> list[Any]:
-    """Without the short batch that loaders end with."""
-    return [b for b in batches if 2 * batch_size(b) >= batch_size(batches[0])]
+def _full(batches: list[Batch], layout: BatchLayout) -> list[Batch]:
+    """All batches but those with less than half of the samples of the first."""
+    return [b for b in batches if 2 * layout.size(b) >= layout.size(batches[0])]
 
 
 def _check(candidates: Any) -> None:

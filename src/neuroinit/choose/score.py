@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.random_state import isolated
 from neuroinit.gradients.statistics import GradientStats, gradient_stats, gradsign
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
@@ -117,7 +117,7 @@ def _flops(asked: _Asked) -> float:
             FlopCounterMode(display=False) as counter,
         ):
             session.loss(prepared)
-    return float(counter.get_total_flops() / batch_size(prepared))
+    return float(counter.get_total_flops() / problem.layout.size(prepared))
 
 
 METRICS: dict[str, Callable[[_Asked], float]] = {

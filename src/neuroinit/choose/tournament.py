@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from neuroinit.choose.auto_result import HASTE, START, AutoResult, CandidateRecord
 from neuroinit.choose.rollout import Rollout
-from neuroinit.common.batches import batch_size, cut
+from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, out_of_memory
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32
 from neuroinit.gradients.sub_batches import sub_batches
@@ -44,13 +45,15 @@ class Contest:
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         optimizer: OptimizerLike,
+        layout: BatchLayout = SAMPLES_FIRST,
     ) -> None:
         if not batches:
             raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
-        self.problem = Problem(model, loss_fn, compute_loss)
+        self.problem = Problem(model, loss_fn, compute_loss, layout=layout)
         self.model, self.optimizer = unwrap(model), optimizer
-        self.loss = {"loss_fn": loss_fn, "compute_loss": compute_loss}
-        self.judges, self.training = divided(batches, 2 if self.problem.batch_norms else 1)
+        self.loss: dict[str, Any] = {"loss_fn": loss_fn, "compute_loss": compute_loss}
+        self.loss |= {"cut": layout.custom, "batch_dim": layout.dim}
+        self.judges, self.training = divided(batches, 2 if self.problem.batch_norms else 1, layout)
         self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
         self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
         self.results: dict[str, list[Result]] = {START: []}
@@ -201,7 +204,9 @@ class Contest:
         )
 
 
-def divided(batches: list[Any], least: int) -> tuple[list[Any], list[Any]]:
+def divided(
+    batches: list[Batch], least: int, layout: BatchLayout = SAMPLES_FIRST
+) -> tuple[list[Batch], list[Batch]]:
     """Batches that judge, and batches to train on: other samples.
 
     The first four judge, if there are eight; else a quarter of every batch, of at least so many
@@ -209,7 +214,7 @@ def divided(batches: list[Any], least: int) -> tuple[list[Any], list[Any]]:
     """
     if len(batches) >= 2 * JUDGES:
         return batches[:JUDGES], batches[JUDGES:]
-    sizes = [batch_size(batch) for batch in batches]
+    cut, sizes = layout.cut, [layout.size(batch) for batch in batches]
     if min(sizes) < 2 * least:
         raise ValueError(
             f"Of fewer than {2 * JUDGES} batches, each is cut into a part to train on and one to "

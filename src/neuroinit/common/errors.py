@@ -74,12 +74,19 @@ def named_operator() -> Iterator[None]:
 
 def no_double_backward(operator: str, detail: str = "") -> str:
     """What to do about an operator that can be differentiated only once."""
+    help = next((text for name, text in _REPLACEMENTS.items() if name in operator.lower()), "")
     return (
         f"{operator} of this model has no double backward, which the derivative by the scales "
         f"needs{f' (torch says: {detail})' if detail else ''}. Replace it for the initialization "
-        "by plain operators that compute the same, for example "
-        "`(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`."
+        f"by operators that compute the same{help}, or pass `engine='differences'`, which needs "
+        "first derivatives only and is approximate."
     )
+
+
+_REPLACEMENTS = {
+    "cdist": ", for example `(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`",
+    "embedding_bag": ", for example `nn.Embedding` and the mean of its output for `nn.EmbeddingBag`",
+}
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from neuroinit.common.checks import (
     check_count,
     check_instance,
 )
+from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.random_state import isolated, random_state, set_random_state
 from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.ranks import Ranks, ranks
@@ -49,6 +50,8 @@ def optimize(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 10,
     example: Tensor | Sequence[int] | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> Result:
     """Find a start for a model, by default one scale a tensor; the model is left as it was.
 
@@ -80,6 +83,9 @@ def optimize(
         example: In place of ``batches``, for a classifier: some inputs, or a shape for standard
             normal ones. Random inputs with their mean and standard deviation get random labels.
             ``docs/trainability.md`` says how much is lost.
+        cut: ``cut(batch, start, stop)`` returns some samples of a batch that cannot be cut along a
+            dimension of its tensors, such as a graph.
+        batch_dim: The dimension of samples in tensors, for example 1 for ``(time, samples, ...)``.
 
     Under torch.distributed all processes call this function and share the work, see
     ``docs/distributed.md``.
@@ -109,13 +115,15 @@ def optimize(
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
-        schedule = Schedule(ENGINES.get(engine), microbatch)
+        schedule, layout = Schedule(ENGINES.get(engine), microbatch), batch_layout(cut, batch_dim)
         saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
         found = saved.read()
         states = found["random"] if found else all_ranks.texts(random_state())
         with isolated():  # the same random numbers for the problem on every rank
             set_random_state(states[0])
-            problem = _problem(model, loss_fn, compute_loss, method, schedule, autocast, all_ranks)
+            problem = _problem(
+                model, loss_fn, compute_loss, method, schedule, autocast, all_ranks, layout
+            )
             if example is not None:
                 batches = in_place_of_data(example, _outputs(problem), loss_fn, all_ranks.rank)
         saved.identify(problem, method.settings())
@@ -155,17 +163,18 @@ def _problem(
     schedule: Schedule,
     autocast: torch.dtype | None,
     ranks: Ranks,
+    layout: BatchLayout,
 ) -> Problem:
     selection, exact = method.selection(), schedule.engine is None or schedule.engine.exact
     sharded = isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters())
     if exact or not sharded:
-        return Problem(model, loss_fn, compute_loss, selection, autocast, ranks)
+        return Problem(model, loss_fn, compute_loss, selection, autocast, ranks, layout)
     if schedule.microbatch is not None:
         raise ValueError(
             f"`microbatch = {schedule.microbatch}` is not supported for sharded models. Leave it "
             "out; more sub-batches need less memory."
         )
-    return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast)
+    return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast, layout)
 
 
 def _check(method: Any, engine: str, microbatch: Any, memory_limit: Any, on_step: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from neuroinit.common.errors import listed
+from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
-from neuroinit.common.tensors import at_least_float32
+from neuroinit.common.tensors import at_least_float32, fingerprint
+from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import unwrap
 
-FORMAT = "neuroinit-result-2"
+FORMAT = "neuroinit-result-3"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Result:
         blocked: Parameters without gradient because of all-zero tensors.
         drawn: Name -> how a tensor gets fresh values, before it is scaled.
         versions: Of neuroinit and torch.
+        digests: Name -> hashes of a scaled tensor's values before and after the result is applied.
     """
 
     scales: dict[str, float]
@@ -70,12 +73,13 @@ class Result:
     blocked: list[str] = field(default_factory=list)
     drawn: dict[str, Draw] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, list[int]] = field(default_factory=dict)
 
     def apply_(self, model: nn.Module) -> nn.Module:
         """Scale the parameters of a model in place; optimizers made before stay valid.
 
-        The model should have the start that the result was made from: its values are multiplied,
-        so that applying a result twice scales twice.
+        The values of the model are multiplied, so it should have the values that the result was
+        made from: another model with the same seed, or a copy. A warning says if it has not.
 
         Args:
             model: A model with the same parameter names; wrappers are looked through.
@@ -84,7 +88,8 @@ class Result:
             The model.
 
         Raises:
-            ValueError: If a scaled parameter is missing; nothing is changed then.
+            ValueError: If a scaled parameter is missing, or the result was applied before. Nothing
+                is changed then.
         """
         parameters = dict(unwrap(model).named_parameters())
         missing = [n for n in (*self.scales, *self.drawn) if n not in parameters]
@@ -93,6 +98,7 @@ class Result:
                 f"The model has no parameter {listed(missing)}. "
                 "Apply a result to the model it was made for, or to a copy."
             )
+        self._check_values(parameters)
         changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.drawn}}
         try:
             with torch.no_grad():
@@ -104,6 +110,23 @@ class Result:
                     parameters[name].copy_(original)
             raise
         return model
+
+    def _check_values(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Raise if the result was applied to these parameters; warn if they have other values."""
+        compared = [n for n in self.digests if not is_sharded(parameters[n])]
+        found = {n: fingerprint(parameters[n]) for n in compared}
+        scaled = [n for n in compared if self.digests[n][0] != self.digests[n][1]]
+        if scaled and all(found[n] == self.digests[n][1] for n in scaled):
+            raise ValueError(
+                "The result was applied to this model before; its scales would be applied twice. "
+                "Apply a result once, to the values that it was made from."
+            )
+        other = [n for n in compared if found[n] != self.digests[n][0]]
+        if other:
+            warn(
+                f"The model has other values than the one that the result was made from, in "
+                f"{listed(other)}. The scales were found for those values."
+            )
 
     def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         wide = at_least_float32(tensor)
@@ -205,6 +228,7 @@ def _from_json(data: dict[str, Any]) -> Result:
         blocked=data["blocked"],
         drawn={n: Draw(**draw) for n, draw in data["drawn"].items()},
         versions=data["versions"],
+        digests=data["digests"],
     )
 
 
