@@ -124,7 +124,8 @@ def test_a_loss_that_is_zero_at_zero_output_has_a_bound():
 
 
 def test_a_bound_that_is_not_reached_is_said():
-    model = network()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter *= 1e6
@@ -214,3 +215,45 @@ def test_time_first_batches():
     assert ours.scales == pytest.approx(wanted.scales, rel=1e-4)
     stats = ni.gradient_stats(model, batches[0], compute_loss=loss, batch_dim=1, sub_batches=4)
     assert len(stats.norms) == 4
+
+
+class _WrongCube(torch.autograd.Function):
+    """``x ** 3`` with a first derivative that is right, and a second one that is not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 3 * ctx.saved_tensors[0].detach() ** 2 * grad
+
+
+class _RightCube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 3 * ctx.saved_tensors[0] ** 2 * grad
+
+
+class Cube(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
+
+
+def test_a_custom_function_with_a_wrong_double_backward_is_named():
+    with pytest.warns(UserWarning, match="The double backward of `_WrongCube` seems to be wrong"):
+        ni.optimize(network(Cube(_WrongCube)), batches_of(16), method=ni.NIO(steps=1))
+
+
+def test_a_custom_function_with_a_right_double_backward_is_not_mentioned():
+    ni.optimize(network(Cube(_RightCube), nn.ReLU()), batches_of(16), method=ni.NIO(steps=1))

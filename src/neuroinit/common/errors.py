@@ -85,7 +85,7 @@ def no_double_backward(operator: str, detail: str = "") -> str:
 
 _REPLACEMENTS = {
     "cdist": ", for example `(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`",
-    "embedding_bag": ", for example `nn.Embedding` and the mean of its output for `nn.EmbeddingBag`",
+    "embedding_bag": ", for example a mean over `nn.Embedding` for `nn.EmbeddingBag`",
 }
 
 
