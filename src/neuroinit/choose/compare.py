@@ -1,4 +1,4 @@
-"""Several initializations of one model, side by side."""
+"""Compare several initializations of one model."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def compare(
     progress: bool = True,
     show: bool = True,
 ) -> Comparison:
-    """Initialize a model in several ways, measure each, train each if you say how.
+    """Initialize a model with several methods, and measure and optionally train each.
 
     Args:
         model_factory: Makes a fresh model; torch is seeded before it is called.
-        batches: A list or a DataLoader, gone through again for every method. The measures are taken
-            on its first batch; a list gives the others to the methods.
-        methods: Initializations, or names of your own for them; ``None`` leaves the model as it is.
-        seeds: One model a seed and method.
+        batches: A list or a DataLoader, which every method iterates again. Statistics are taken on
+            the first batch; of a list, the methods get the others.
+        methods: Initializations, or a dict that names them; ``None`` leaves the model as it is.
+        seeds: One model per seed and method.
         loss_fn: ``loss_fn(output, target)``.
         train: ``train(model) -> score``, called with every initialized model, torch seeded before.
             With :class:`~neuroinit.Warmup` among the methods, and only then,

@@ -1,4 +1,4 @@
-"""What an optimization found: scales, history, before and after."""
+"""The result of an optimization: scales, history, statistics before and after."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FORMAT = "neuroinit-result-3"
 
 @dataclass(frozen=True)
 class StepRecord(Record):
-    """One step: what its batch looked like before it; ``nan`` for what a method does not look at.
+    """Statistics of the batch before a step; ``nan`` for what a method does not compute.
 
-    ``value`` is what the step descended.
+    ``value`` is the objective that the step minimizes.
     """
 
     step: int
