@@ -11,6 +11,9 @@ from tests.utils.snapshots import assert_unchanged, snapshot
 pytest.importorskip("torchvision")
 
 
+BOXES = torch.tensor([[2.0, 3.0, 14.0, 17.0], [8.0, 8.0, 20.0, 22.0]])
+
+
 def detector():
     """A RetinaNet of two convolutions; its training needs no operator of torchvision's own."""
     from torchvision.models.detection import RetinaNet
@@ -30,7 +33,9 @@ def batches(count, size=8):
         images = [torch.rand(3, 32, 32 + 4 * (k % 3), generator=generator) for k in range(size)]
         targets = [
             {
-                "boxes": torch.tensor([[2.0, 3.0, 14.0, 17.0], [8.0, 8.0, 20.0, 22.0]][: 1 + k % 2]),
+                "boxes": torch.tensor(
+                    [[2.0, 3.0, 14.0, 17.0], [8.0, 8.0, 20.0, 22.0]][: 1 + k % 2]
+                ),
                 "labels": torch.randint(1, 4, (1 + k % 2,), generator=generator),
             }
             for k in range(size)

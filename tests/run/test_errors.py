@@ -36,9 +36,9 @@ def per_token(output, target):
             "`tuple` and length 3 is no pair",
         ),
         (
-            {"batches": [(torch.randn(4, 4), torch.zeros(4).long())]},
+            {"batches": [(torch.randn(1, 4), torch.zeros(1).long())]},
             ValueError,
-            "batch of 4 samples cannot be cut into `sub_batches = 8`",
+            "batch of 1 samples cannot be cut into `sub_batches = 8`",
         ),
         (
             {"batches": [(torch.randn(16, 4), torch.zeros(15).long())]},

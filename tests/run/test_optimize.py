@@ -108,6 +108,7 @@ def test_stops_early_when_nothing_moves(small_model, digits_like):
     assert result.stopped == "the scales no longer change"
 
 
+@pytest.mark.filterwarnings("ignore:The gradient norm is")
 def test_scales_never_fall_below_the_clamp(digits_like):
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(6)], nn.Linear(4, 3))

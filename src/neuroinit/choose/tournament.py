@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -89,7 +90,8 @@ class Contest:
     def _made(self, methods: list[Initialization]) -> tuple[list[Result], dict[str, Tensor]]:
         """What the methods find, one after the other, and the values; the model is put back."""
         results: list[Result] = []
-        with self._put_back():
+        with self._put_back(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # they are about candidates
             for method in methods:
                 data: Any = self.training if method.steps else ()
                 loss = self.loss if method.steps else {"loss_fn": None}

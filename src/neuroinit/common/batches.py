@@ -50,19 +50,28 @@ def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Any:
         return function(batch)
     if isinstance(batch, PackedSequence):
         return batch._replace(data=function(batch.data))
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_tensors(function, item) for item in batch))
-    if isinstance(batch, (tuple, list)):
-        return type(batch)(map_tensors(function, item) for item in batch)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        values = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch) if f.init}
-        changed = {name: map_tensors(function, value) for name, value in values.items()}
-        return dataclasses.replace(batch, **changed)
-    if isinstance(batch, Mapping):
-        return like_mapping(batch, {k: map_tensors(function, value) for k, value in batch.items()})
     if hasattr(batch, "__array__"):  # numpy's
         return function(torch.as_tensor(batch))
-    return batch
+    return rebuilt(batch, lambda part: map_tensors(function, part))
+
+
+def rebuilt(part: Any, function: Callable[[Any], Any]) -> Any:
+    """A container of the same kind with a function of every entry; anything else as it is."""
+    if isinstance(part, tuple) and hasattr(part, "_fields"):
+        return type(part)(*(function(item) for item in part))
+    if isinstance(part, (tuple, list)):
+        return type(part)(function(item) for item in part)
+    if is_dataclass_value(part):
+        names = [f.name for f in dataclasses.fields(part) if f.init]
+        return dataclasses.replace(part, **{n: function(getattr(part, n)) for n in names})
+    if isinstance(part, Mapping):
+        return _like(part, {k: function(value) for k, value in part.items()})
+    return part
+
+
+def is_dataclass_value(part: Any) -> bool:
+    """Whether this is an instance of a dataclass, not the class itself."""
+    return dataclasses.is_dataclass(part) and not isinstance(part, type)
 
 
 def ragged(batch: Batch) -> bool:
@@ -95,7 +104,7 @@ def moved(batch: Batch, device: torch.device) -> Batch:
     return map_tensors(lambda t: t.to(device, non_blocking=True), batch)
 
 
-def like_mapping(original: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+def _like(original: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
     """The values in a mapping with the original's type and attributes."""
     if type(original) is dict or not isinstance(original, MutableMapping):
         return values

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from neuroinit.common.batches import Batch, like_mapping
+from neuroinit.common.batches import Batch, is_dataclass_value, rebuilt
 from neuroinit.common.checks import check_callable, check_count
 
 Cut = Callable[[Batch, int, int], Batch]
@@ -127,7 +127,7 @@ class BatchLayout:
             return part.narrow(dim, start, stop - start) if part.ndim else part
         if _are_samples(part, lists_from, depth) or _is_sliceable(part):
             return part[start:stop]
-        return _rebuilt(part, lambda c: self._cut(c, start, stop, lists_from, depth + 1))
+        return rebuilt(part, lambda c: self._cut(c, start, stop, lists_from, depth + 1))
 
     def _join(self, parts: list[Any], lists_from: int | None, depth: int) -> Any:
         first = parts[0]
@@ -142,7 +142,7 @@ class BatchLayout:
             raise ValueError(f"Batches of type `{type(first).__name__}` cannot be joined.")
         columns = list(zip(*(list(_children(part)) for part in parts), strict=True))
         joined = iter([self._join(list(c), lists_from, depth + 1) for c in columns])
-        return _rebuilt(first, lambda _: next(joined))
+        return rebuilt(first, lambda _: next(joined))
 
     def _concatenated(self, tensors: list[Tensor]) -> Tensor:
         if tensors[0].ndim == 0:
@@ -177,8 +177,7 @@ def _are_samples(part: Any, lists_from: int | None, depth: int) -> bool:
 
 
 def _is_container(part: Any) -> bool:
-    dataclass_value = dataclasses.is_dataclass(part) and not isinstance(part, type)
-    return isinstance(part, (tuple, list, Mapping)) or dataclass_value
+    return isinstance(part, (tuple, list, Mapping)) or is_dataclass_value(part)
 
 
 def _is_sliceable(part: Any) -> bool:
@@ -189,23 +188,9 @@ def _is_sliceable(part: Any) -> bool:
 
 
 def _children(part: Any) -> Iterator[Any]:
-    if isinstance(part, Mapping):
+    if is_dataclass_value(part):
+        yield from (getattr(part, f.name) for f in dataclasses.fields(part) if f.init)
+    elif isinstance(part, Mapping):
         yield from part.values()
     elif isinstance(part, (tuple, list)):
         yield from part
-    elif _is_container(part):
-        yield from (getattr(part, f.name) for f in dataclasses.fields(part) if f.init)
-
-
-def _rebuilt(part: Any, function: Callable[[Any], Any]) -> Any:
-    """A container of the same kind with a function of every entry; anything else as it is."""
-    if isinstance(part, tuple) and hasattr(part, "_fields"):
-        return type(part)(*(function(item) for item in part))
-    if isinstance(part, (tuple, list)):
-        return type(part)(function(item) for item in part)
-    if isinstance(part, Mapping):
-        return like_mapping(part, {k: function(value) for k, value in part.items()})
-    if _is_container(part):
-        names = [f.name for f in dataclasses.fields(part) if f.init]
-        return dataclasses.replace(part, **{n: function(getattr(part, n)) for n in names})
-    return part
