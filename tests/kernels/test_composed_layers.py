@@ -7,7 +7,7 @@ from torch import nn
 
 from neuroinit.gradients.derivative import derivative
 from neuroinit.gradients.plan import make_plan
-from neuroinit.kernels.composed_layers import attended
+from neuroinit.kernels.attention import multi_head_attention
 from neuroinit.model.problem import Problem
 
 L, N, E, HEADS = 5, 6, 8, 2
@@ -112,7 +112,7 @@ def test_attention_is_torchs(given, bias):
     x = torch.randn(L, N, E)
     parameters = (layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0)
     args = (x, x, x, E, HEADS, *parameters, layer.out_proj.weight, layer.out_proj.bias)
-    ours = attended(args, given)
+    ours = multi_head_attention(args, given)
     wanted = F.multi_head_attention_forward(*args, **given)
     for a, b in zip(ours, wanted, strict=True):
         assert (a is None) == (b is None)
@@ -125,6 +125,6 @@ def test_attention_to_something_else_is_left_to_torch():
     x, y = torch.randn(L, N, E), torch.randn(L, N, E)
     parameters = (layer.in_proj_weight, layer.in_proj_bias, None, None, False, 0.0)
     args = (x, y, y, E, HEADS, *parameters, layer.out_proj.weight, layer.out_proj.bias)
-    assert attended(args, {}) is None
-    assert attended((x, x, x, *args[3:]), {}) is not None
-    assert attended((x, x, x, *args[3:9], True, *args[10:]), {}) is None  # add_zero_attn
+    assert multi_head_attention(args, {}) is None
+    assert multi_head_attention((x, x, x, *args[3:]), {}) is not None
+    assert multi_head_attention((x, x, x, *args[3:9], True, *args[10:]), {}) is None  # add_zero_attn
