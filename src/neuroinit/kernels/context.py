@@ -133,7 +133,7 @@ def per_slice(function: Callable[..., Tensor], slices: Slices, *args: Tensor) ->
 
 
 def slice_directions(slices: Slices, direction: Tensor) -> list[tuple[slice, Tensor]]:
-    """Each slice with its entry of a direction ``(slices, ...)``; or all rows with the direction."""
+    """Each slice with its entry of a direction ``(slices, ...)``; or all rows with all of it."""
     if slices is None:
         return [(slice(None), direction)]
     return list(zip(slices, direction, strict=True))
