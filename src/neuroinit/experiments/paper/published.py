@@ -1,14 +1,14 @@
-"""The numbers that the paper prints."""
+"""The numbers in the paper's tables."""
 
 from __future__ import annotations
 
-from neuroinit.experiments.paper.settings import AUTHORS, OURS, WITH, WITHOUT
+from neuroinit.experiments.paper.grids import AUTHORS, OURS, WITH, WITHOUT
 
 _ROWS = ("Kaiming", "Warmup", "MetaInit", "GradInit", "NIO")
 
 
 def _cifar_numbers(text: str) -> dict[tuple[str, str, str], str]:
-    """Rows of three numbers with BatchNorm, then without."""
+    """From lines of three numbers: the methods with BatchNorm, then without."""
     lines = [line.split() for line in text.strip().splitlines()]
     keys = [(group, row) for group in (WITH, WITHOUT) for row in _ROWS]
     models = ("ResNet-110", "DenseNet-100", "WRN-28-10")
@@ -19,8 +19,8 @@ def _cifar_numbers(text: str) -> dict[tuple[str, str, str], str]:
     }
 
 
-# What the paper prints: (group, row, column) -> text.
-PRINTED: dict[str, dict[tuple[str, str, str], str]] = {
+# table -> (group, row, column) -> text
+PUBLISHED: dict[str, dict[tuple[str, str, str], str]] = {
     "table1": _cifar_numbers("""
         95.53+-0.19 95.75+-0.13 97.27+-0.27
         95.56+-0.12 95.73+-0.27 97.30+-0.18
@@ -81,10 +81,10 @@ PRINTED: dict[str, dict[tuple[str, str, str], str]] = {
 }
 
 
-def printed(table: str, group: str, row: str, column: str) -> str:
-    """The paper's number; both forms of NIO stand beside the paper's one."""
+def published(table: str, group: str, row: str, column: str) -> str:
+    """The paper's number for a cell, "" if it has none; both forms of NIO have the paper's NIO."""
 
     def paper(name: str) -> str:
         return "NIO" if name in (OURS, AUTHORS) else name
 
-    return PRINTED[table].get((group, paper(row), paper(column)), "")
+    return PUBLISHED[table].get((group, paper(row), paper(column)), "")

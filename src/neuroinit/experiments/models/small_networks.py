@@ -1,4 +1,4 @@
-"""Small deep networks without normalization, for the demo and the evidence on defaults."""
+"""Small networks for images of 8x8 pixels: perceptrons and CNNs, plain, residual and normalized."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Residual(nn.Module):
 
 
 def residual_mlp(blocks: int, width: int = 64, activation: Activation = nn.ReLU) -> nn.Module:
-    """A residual network of ``blocks`` two-layer perceptrons on flat 8x8 images."""
+    """A residual network of ``blocks`` blocks with two linear layers each."""
     body = [
         Residual(nn.Linear(width, width), activation(), nn.Linear(width, width), activation())
         for _ in range(blocks)
@@ -32,7 +32,7 @@ def residual_mlp(blocks: int, width: int = 64, activation: Activation = nn.ReLU)
 
 
 def residual_cnn(blocks: int, width: int = 16, activation: Activation = nn.ReLU) -> nn.Module:
-    """A residual network of ``blocks`` pairs of 3x3 convolutions, flattened into a classifier."""
+    """A residual network of ``blocks`` blocks with two 3x3 convolutions each."""
     body = [
         Residual(_convolution(width), activation(), _convolution(width), activation())
         for _ in range(blocks)
@@ -42,7 +42,7 @@ def residual_cnn(blocks: int, width: int = 16, activation: Activation = nn.ReLU)
 
 
 def normalized_cnn(depth: int, width: int = 16) -> nn.Module:
-    """A plain network of ``depth`` 3x3 convolutions, each with BatchNorm: it trains as it is."""
+    """A network of ``depth`` 3x3 convolutions with BatchNorm."""
     body = [
         m for _ in range(depth - 1) for m in (_convolution(width), nn.BatchNorm2d(width), nn.ReLU())
     ]
@@ -51,14 +51,14 @@ def normalized_cnn(depth: int, width: int = 16) -> nn.Module:
 
 
 def plain_mlp(depth: int, width: int = 64, activation: Activation = nn.ReLU) -> nn.Module:
-    """A plain perceptron of ``depth`` hidden layers."""
+    """A perceptron with ``depth`` hidden layers."""
     body = [m for _ in range(depth - 1) for m in (nn.Linear(width, width), activation())]
     head = nn.Linear(width, 10)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, width), activation(), *body, head)
 
 
 def plain_cnn(depth: int, width: int = 16, activation: Activation = nn.ReLU) -> nn.Module:
-    """A plain network of ``depth`` 3x3 convolutions, flattened into a linear classifier."""
+    """A network of ``depth`` 3x3 convolutions without normalization."""
     body = [m for _ in range(depth - 1) for m in (_convolution(width), activation())]
     stem = nn.Conv2d(1, width, 3, padding=1)
     return nn.Sequential(stem, activation(), *body, nn.Flatten(), nn.Linear(64 * width, 10))
@@ -69,7 +69,12 @@ def _convolution(width: int) -> nn.Module:
 
 
 def kaiming(model: nn.Module, biases: bool = False) -> nn.Module:
-    """Kaiming-normal weights and zero biases (or torch's own), in place."""
+    """Give a model Kaiming-normal weights and zero biases, in place.
+
+    Args:
+        model: Its ``nn.Linear`` and ``nn.Conv2d`` layers are changed.
+        biases: Keep the biases as they are.
+    """
     for module in model.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

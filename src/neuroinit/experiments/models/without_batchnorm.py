@@ -1,4 +1,4 @@
-"""Networks without BatchNorm: a learnable bias in the place of each."""
+"""Replace every BatchNorm of a model by a learnable bias."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Bias(nn.Module):
-    """Adds one learnable number to every channel; zero at the start."""
+    """Add one learnable number to every channel; initially zero."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -20,10 +20,11 @@ class Bias(nn.Module):
 
 
 def without_batchnorm(model: nn.Module) -> nn.Module:
-    """Replace every BatchNorm of ``model`` by a learnable bias in its place; in place.
+    """Replace every BatchNorm of ``model`` by a learnable bias, in place.
 
     Raises:
-        ValueError: There is no BatchNorm, or one that does more than normalize.
+        ValueError: There is no BatchNorm, or a subclass from another library, which may compute
+            more than BatchNorm.
 
     Example:
         >>> without_batchnorm(nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)))
@@ -42,6 +43,9 @@ def without_batchnorm(model: nn.Module) -> nn.Module:
         raise ValueError(f"{type(model).__name__} has no BatchNorm to replace: drop `-nobn`.")
     for parent, name, child in found:
         if not type(child).__module__.startswith("torch.nn."):
-            raise ValueError(f"`{type(child).__name__}` does more than BatchNorm: not replaced.")
+            raise ValueError(
+                f"`{type(child).__name__}` is not torch's BatchNorm and cannot be replaced: "
+                "drop `-nobn`."
+            )
         setattr(parent, name, Bias(child.num_features))
     return model
