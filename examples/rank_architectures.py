@@ -19,8 +19,10 @@ from torch import nn
 import neuroinit as ni
 from neuroinit.choose.score import METRICS
 from neuroinit.common.files import write_text
-from neuroinit.experiments.demo.plain import Split, digits, train
-from neuroinit.experiments.models import small as made
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.data.split import Split
+from neuroinit.experiments.models import small_networks as made
+from neuroinit.experiments.training.simple_loop import train
 
 LOWER_IS_BETTER = ("theta",)
 EPOCHS, LEARNING_RATE, MOMENTUM, RESAMPLES = 3, 0.02, 0.9, 2000
