@@ -107,7 +107,7 @@ def init(
     chosen = learned(method)
     check_name(model)
     with needs_extra("experiments"):
-        import bokeh  # noqa: F401  (the report's, found missing before the work and not after)
+        import matplotlib  # noqa: F401  (for the report: tell that it is missing before the work)
     images = load(data, root, download, image_size=image_size)
     images.steps(batch_size)
     torch.manual_seed(seed)

@@ -22,6 +22,7 @@ from neuroinit.methods.base import Initialization
 from neuroinit.methods.updates import Position, clamped
 from neuroinit.model.problem import Problem
 from neuroinit.model.zero_tensors import blocked_by_zeros
+from neuroinit.run.about import describe
 from neuroinit.run.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.run.engine_choice import Room, fitting
 from neuroinit.run.result import Result, StepRecord, readable, writable
@@ -236,7 +237,8 @@ class Run:
         batch = self.problem.prepare(spare) if held_out else last
         self._check_ranks()
         before = self._measure(self.problem.unit_scales, batch, self.problem.original)
-        return self._result(before, self._measure(self.scales, batch), stopped, held_out)
+        after = self._measure(self.scales, batch)
+        return self._result(before, after, stopped, held_out, batch_size(batch))
 
     def _check_ranks(self) -> None:
         self.ranks.check_same(
@@ -265,6 +267,7 @@ class Run:
         after: GradientStats | None,
         stopped: str,
         held_out: bool,
+        samples: int | None = None,
     ) -> Result:
         return Result(
             scales=dict(zip(self.problem.scaled, self.scales.tolist(), strict=True)),
@@ -278,6 +281,7 @@ class Run:
             blocked=self.blocked,
             drawn=self.problem.drawn,
             versions={"neuroinit": __version__, "torch": str(torch.__version__)},
+            about=describe(self.problem.model, samples),
         )
 
 
