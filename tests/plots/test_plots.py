@@ -165,6 +165,13 @@ def test_a_run_that_is_never_finite_has_its_cross_at_the_first_step():
     assert [list(line.get_xdata()) for line in crosses] == [[0], [1]]
 
 
+def test_losses_that_are_never_finite_can_be_drawn():
+    made, axes = ni.plots.figure(1)
+    ni.plots.draw_losses(axes[0, 0], [[math.nan]], "C0", "SGD")
+    made.canvas.draw()
+    assert axes[0, 0].get_yscale() == "log"
+
+
 def test_other_attributes_are_errors():
     with pytest.raises(AttributeError, match="no attribute 'plot'"):
         _ = ni.plot

@@ -44,5 +44,5 @@ def test_a_comparison_and_a_choice_have_the_rows_that_they_print(comparison, cho
 
 def test_a_page_without_matplotlib_names_the_install_line(exploding, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "neuroinit\[plots\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "neuroinit\[report\]"'):
         exploding.report(tmp_path / "page.html")

@@ -102,8 +102,9 @@ def test_a_falling_cosine_is_explained_where_it_is_shown():
     assert words.cosine_pointer(falls)
     assert not words.cosine_pointer(rises)
     assert not words.cosine_pointer(same)
-    notes = [words.cosine_note(case, judge(case)) for case in (falls, rises, same)]
-    assert len(set(notes)) == 3
+    still = result(stats(1e6, cosine=0.9), stats(1e3, cosine=0.2))  # explodes after the run, too
+    notes = [words.cosine_note(case, judge(case)) for case in (falls, rises, same, still)]
+    assert len(set(notes)) == 4
     assert words.cosine_note(dataclasses.replace(falls, before=None), judge(falls)) == ""
 
 

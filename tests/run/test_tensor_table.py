@@ -61,7 +61,8 @@ def test_kinds(name, kind):
     [
         (["weight", "bias"], ["weight", "bias"]),
         (["0.weight", "0.bias", "2.weight"], ["0", "0", "2"]),
-        (["a.0.conv.weight", "a.1.conv.weight"], ["a.0.conv", "a.1.conv"]),
+        (["a.0.conv.weight", "a.1.conv.weight"], ["a.0", "a.1"]),
+        (["a.b.0.weight", "a.b.1.weight", "a.c.weight"], ["a.b.0", "a.b.1", "a.c"]),
         ([f"a.{k}.weight" for k in range(50)], ["a"] * 50),
         ([f"{k}.weight" for k in range(50)], [f"{k}" for k in range(50)]),
         ([], []),

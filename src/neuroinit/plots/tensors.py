@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LABELS = {"norm": "norm", "norm_ratio": "max / min norm", "cosine": "GradCosine"}
+TITLES = {
+    "norm": "gradient norm",
+    "norm_ratio": "largest / smallest gradient norm",
+    "cosine": "GradCosine",
+}
 NAMED = 24  # up to so many tensors, each has a line with its name
 WEIGHT: dict[str, Any] = {"marker": "o", "markersize": 3.0, "linewidth": 0.8}
 BIAS: dict[str, Any] = {
@@ -155,8 +160,8 @@ def draw_layers(ax: Axes, before: GradientStats, after: GradientStats, quantity:
     _draw_sides(ax, before, after, quantity)
     mark_groups(ax, [layer.name for layer in before.layers], labels=False)
     ax.set_xlabel("tensor, first to last", fontsize=NORMAL)
-    ax.set_title(f"gradient {LABELS[quantity]} of every tensor", fontsize=9)
-    ax.legend(handles=_handles(both=True), fontsize=NORMAL, frameon=False)
+    ax.set_title(f"{TITLES[quantity]} of every tensor", fontsize=9)
+    ax.legend(handles=_handles(both=True), fontsize=NORMAL, framealpha=0.8, edgecolor="none")
 
 
 def both_sides(result: Result) -> tuple[GradientStats, GradientStats]:

@@ -118,7 +118,8 @@ def draw_losses(ax: Axes, curves: Sequence[Sequence[float]], color: str, label: 
         >>> draw_losses(axes[0, 0], [[2.0, 1.0], [2.0, math.inf]], "C0", "SGD")
     """
     _draw_curves(ax, curves, math.inf, color=color, label=label, linewidth=1, alpha=0.8)
-    ax.set_yscale("log")
+    log_axis(ax.yaxis)
+    ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("step", fontsize=NORMAL)
     ax.legend(fontsize=NORMAL, frameon=False)
 

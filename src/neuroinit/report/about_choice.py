@@ -7,7 +7,7 @@ from neuroinit.choose.auto_result import HASTE, START, AutoResult, CandidateReco
 from neuroinit.report import words
 from neuroinit.report.frame import Section, about_facts, page, verdict_box
 from neuroinit.report.html import Column, definitions, number, sortable_table
-from neuroinit.report.svg import chart
+from neuroinit.report.svg import chart, check_matplotlib
 from neuroinit.report.verdict import OPEN, REPAIRED
 
 
@@ -21,6 +21,7 @@ def choice_page(choice: AutoResult, title: str = "Choice of an initialization") 
     Returns:
         The text of an HTML file.
     """
+    check_matplotlib()
     status = OPEN if choice.winner == START else REPAIRED
     label = "Left as it was" if choice.winner == START else "Changed"
     box = verdict_box(status, label, f"{choice.winner}: {choice.verdict}.", _details(choice))

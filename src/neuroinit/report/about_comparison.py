@@ -11,7 +11,7 @@ from neuroinit.plots.training import comparison_curves
 from neuroinit.report.frame import Section, about_facts, page, verdict_box
 from neuroinit.report.glossary import GLOSSARY
 from neuroinit.report.html import UNKNOWN, Column, definitions, number, sortable_table
-from neuroinit.report.svg import chart
+from neuroinit.report.svg import chart, check_matplotlib
 from neuroinit.report.verdict import OPEN
 from neuroinit.report.words import joined
 
@@ -52,6 +52,7 @@ def comparison_page(comparison: Comparison, title: str = "Comparison of initiali
     Returns:
         The text of an HTML file.
     """
+    check_matplotlib()
     known = [entry for entry in GLOSSARY if entry[0] in USED]
     box = verdict_box(OPEN, "In short", _headline(comparison))
     sections = [

@@ -21,7 +21,7 @@ from neuroinit.report.html import (
     sortable_table,
     table,
 )
-from neuroinit.report.svg import chart
+from neuroinit.report.svg import chart, check_matplotlib
 from neuroinit.report.verdict import Verdict, judge
 from neuroinit.run.result import Result
 from neuroinit.run.tensor_table import tensor_rows
@@ -47,6 +47,7 @@ def result_page(result: Result, title: str = "Initialization report") -> str:
     Returns:
         The text of an HTML file.
     """
+    check_matplotlib()
     verdict = judge(result)
     sections = [
         Section("Before and after", _measured(result, verdict)),

@@ -27,6 +27,12 @@ VARIABLES = {
 }
 
 
+def check_matplotlib() -> None:
+    """Say which extra to install, before any work is done, if figures cannot be drawn."""
+    with needs_extra("report"):
+        import matplotlib.figure  # noqa: F401
+
+
 def chart(name: str, figure: Figure, title: str, description: str) -> str:
     """A figure with a caption, for a page.
 
@@ -66,8 +72,8 @@ def inline_svg(name: str, figure: Figure, title: str, description: str) -> str:
 
 
 def _drawn(figure: Figure) -> str:
-    with needs_extra("report"):
-        import matplotlib
+    import matplotlib
+
     text = io.StringIO()
     # A fixed salt: the same figure has the same ids, so the same result makes the same page.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "neuroinit"}):

@@ -13,6 +13,7 @@ from neuroinit.run.result import Result
 from neuroinit.run.tensor_table import tensor_kind, tensor_rows
 
 SAME = 0.01  # a scale this near to 1, in its logarithm, counts as unchanged
+ALIGNED = 0.5  # gradients with a higher cosine point in one direction
 EQUAL = 0.01  # a smaller difference of two cosines is not worth a word
 
 LABELS = {
@@ -30,9 +31,8 @@ def headline(result: Result, verdict: Verdict) -> str:
         return f"{done}; {_open(result)}."
     problem = _SHORT[verdict.before]
     if verdict.status == verdicts.UNSOLVED:
-        still = "still do" if verdict.before == verdict.after else f"now {_NOW[verdict.after]}"
-        first = f"{problem} and {still}" if verdict.before in _NOW else f"{problem}"
-        return f"{first}; {done}, but training may fail."
+        still = "still " if verdict.before == verdict.after else "now "
+        return f"{problem} and {still}{_NOW[verdict.after]}; {done}, but training may fail."
     return f"{problem}; {done}, and {_PROMISE[verdict.before]}."
 
 
@@ -41,7 +41,7 @@ _SHORT = {
     verdicts.VANISHING: "The gradients vanished in many layers",
     verdicts.SMALL: "The gradients were too small",
     verdicts.UNUSABLE: "The gradients were zero or not finite",
-    verdicts.NO_PROBLEM: "The gradients at the start were in order",
+    verdicts.NO_PROBLEM: "The gradients at the start were usable",
 }
 _NOW = {
     verdicts.EXPLODING: "explode",
@@ -98,7 +98,7 @@ def _wrong(result: Result, verdict: Verdict) -> str:
     norm = f"The gradient norm was {number(stats.norm)}"
     if gamma is None:
         text = f"{norm}. This method has no bound to compare it with."
-        return f"{text} {_vanishing(stats)}" if vanished(stats) else text
+        return f"{text} {_vanishing(stats)}" if verdict.before == verdicts.VANISHING else text
     times = stats.norm / gamma
     if verdict.before == verdicts.EXPLODING:
         return (
@@ -157,18 +157,18 @@ def _moves(scales: Sequence[float]) -> str:
 def _expected(verdict: Verdict) -> str:
     if verdict.status == verdicts.UNSOLVED:
         return (
-            "Training may diverge or stay where it is. Try more steps, or another method with "
-            "neuroinit.compare."
+            f"After the run the gradients {_NOW[verdict.after]}, so training may diverge or make no "
+            "progress. Try more steps, or compare methods with neuroinit.compare."
         )
     if verdict.status == verdicts.REPAIRED:
         return (
-            "Training should work at learning rates where the start failed. The final accuracy "
+            "Training should now start well with the usual learning rates. The final accuracy "
             "cannot be read from this page."
         )
     if verdict.status == verdicts.USABLE:
         return (
-            "Little difference: a start whose gradients are in order usually trains as well "
-            "without this method."
+            "Little difference: a start with usable gradients usually trains as well without this "
+            "method."
         )
     return "Not known. Compare short trainings from both starts with neuroinit.compare."
 
@@ -186,10 +186,11 @@ def cosine_note(result: Result, verdict: Verdict) -> str:
             f"GradCosine rose {change}: the gradients of different samples agree more. This alone "
             "does not promise better training."
         )
-    if verdict.before == verdicts.EXPLODING:
+    repaired = verdict.before == verdicts.EXPLODING and verdict.status == verdicts.REPAIRED
+    if repaired and before.cosine > ALIGNED:
         return (
             f"GradCosine fell {change}. This is expected after a repair: exploding gradients all "
-            "point in one direction, whatever the samples are, so their cosine is near 1. "
+            "point in one direction, whatever the samples are, so their cosine is high. "
             "Now the gradients depend on the samples."
         )
     text = f"GradCosine fell {change}: the gradients of different samples agree less."

@@ -83,7 +83,8 @@ def tensor_kind(name: str) -> str:
 def layer_groups(names: Sequence[str], most: int = MOST_GROUPS) -> list[str]:
     """The layer group of every tensor: the first parts of its name.
 
-    All names are cut at the same depth: the deepest one with at most ``most`` groups.
+    All names are cut at the same depth: the first one that gives the largest number of groups,
+    and at most ``most``.
 
     Args:
         names: Parameter names in the order of the model.
@@ -96,7 +97,7 @@ def layer_groups(names: Sequence[str], most: int = MOST_GROUPS) -> list[str]:
         >>> layer_groups(["stem.weight", "blocks.0.fc.weight", "blocks.1.fc.weight"], most=3)
         ['stem', 'blocks.0', 'blocks.1']
         >>> layer_groups(["stem.weight", "blocks.0.fc.weight", "blocks.1.fc.weight"], most=2)
-        ['stem', 'blocks']
+        ['stem', 'blocks', 'blocks']
     """
     modules = [name.split(".")[:-1] or [name] for name in names]
     found = [parts[0] for parts in modules]
@@ -104,7 +105,8 @@ def layer_groups(names: Sequence[str], most: int = MOST_GROUPS) -> list[str]:
         deeper = [".".join(parts[:depth]) for parts in modules]
         if len(set(deeper)) > most:
             break
-        found = deeper
+        if len(set(deeper)) > len(set(found)):
+            found = deeper
     return found
 
 
