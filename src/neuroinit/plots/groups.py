@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from neuroinit.plots.style import COLUMN, LINE, SMALL, shortened
 from neuroinit.run.tensor_table import layer_groups
 
+SHORT = 4  # letters of a name that is always horizontal
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -37,7 +39,9 @@ def mark_groups(ax: Axes, names: Sequence[str], labels: bool) -> None:
 
 
 def _label_groups(ax: Axes, spans: Sequence[tuple[int, int, str]], width: float) -> None:
-    """The names of the groups: horizontal if all fit, else vertical, largest groups first.
+    """The names of the groups: horizontal if all fit or are short, else vertical.
+
+    Where they would overlap, the largest groups keep their names.
 
     Args:
         ax: Where to write them.
@@ -46,14 +50,15 @@ def _label_groups(ax: Axes, spans: Sequence[tuple[int, int, str]], width: float)
     """
     places = [((first + last) / 2, name) for first, last, name in spans]
     halves = [(0.3 * SMALL + 1.0) * len(name) for _, name in places]
-    level = all(
+    longest = max(len(name) for _, name in places)
+    level = longest <= SHORT or all(
         width * (b[0] - a[0]) > x + y
         for a, b, x, y in zip(places, places[1:], halves, halves[1:], strict=False)
     )
-    order = sorted(range(len(spans)), key=lambda k: spans[k][0] - spans[k][1])
+    needed = 1.2 * SMALL if not level else 2 * max(halves) if longest <= SHORT else 0.0
     kept: list[int] = []
-    for k in order:
-        if level or all(width * abs(places[k][0] - places[j][0]) > 1.2 * SMALL for j in kept):
+    for k in sorted(range(len(spans)), key=lambda k: spans[k][0] - spans[k][1]):
+        if all(width * abs(places[k][0] - places[j][0]) > needed for j in kept):
             kept.append(k)
     ticks, names = [places[k][0] for k in kept], [places[k][1] for k in kept]
     ax.set_xticks(ticks, names, fontsize=SMALL, rotation=0 if level else 90)

@@ -157,8 +157,8 @@ def _moves(scales: Sequence[float]) -> str:
 def _expected(verdict: Verdict) -> str:
     if verdict.status == verdicts.UNSOLVED:
         return (
-            f"After the run the gradients {_NOW[verdict.after]}, so training may diverge or make no "
-            "progress. Try more steps, or compare methods with neuroinit.compare."
+            f"After the run the gradients {_NOW[verdict.after]}, so training may diverge or make "
+            "no progress. Try more steps, or compare methods with neuroinit.compare."
         )
     if verdict.status == verdicts.REPAIRED:
         return (
