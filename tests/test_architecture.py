@@ -35,7 +35,7 @@ def test_importing_neuroinit_stays_light():
     loaded = set(found.stdout.split())
     rooms = {"plots", "cli", "experiments", "integrations", "report"}
     assert not loaded & {f"neuroinit.{room}" for room in rooms}
-    heavy = {"matplotlib", "bokeh", "lightning", "transformers", "timm", "tyro", "rich", "sklearn"}
+    heavy = {"matplotlib", "lightning", "transformers", "timm", "tyro", "rich", "sklearn"}
     assert not loaded & heavy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -108,7 +109,7 @@ def auto_(
         with Progress("auto", len(named) + budget, progress) as bar:
             contest.enter(named, bar, forgiving=candidates is None)
             contest.play(budget, bar)
-        found = contest.found()
+        found = dataclasses.replace(contest.found(), budget=budget)
     found.apply_(model)
     return found
 

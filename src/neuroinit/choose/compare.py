@@ -11,10 +11,11 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord
+from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord, Curves
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import GradientError
+from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, seed_all
 from neuroinit.gradients.statistics import GradientStats, measure
@@ -22,9 +23,11 @@ from neuroinit.methods.base import Initialization
 from neuroinit.methods.warmup import Warmup
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.validation import check_batches
+from neuroinit.run.about import describe
 from neuroinit.run.optimize import optimize
+from neuroinit.run.result import StepRecord
 
-Train = Callable[..., float]
+Train = Callable[..., float | tuple[float, Sequence[float]]]
 _TIMED = 3  # training steps whose fastest is the unit of cost
 
 
@@ -51,6 +54,7 @@ def compare(
         seeds: One model per seed and method.
         loss_fn: ``loss_fn(output, target)``.
         train: ``train(model) -> score``, called with every initialized model, torch seeded before.
+            It may return ``(score, losses)``: the losses are drawn by the report.
             With :class:`~neuroinit.Warmup` among the methods, and only then,
             ``train(model, warmup)``: it gets the ``Warmup``, or ``None`` for the other methods.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
@@ -77,6 +81,7 @@ def compare(
     seeds = _checked_seeds(seeds)
     warmed = any(isinstance(method, Warmup) for method in named.values())
     records: list[ComparisonRecord] = []
+    curves: dict[tuple[str, int], Curves] = {}
     with isolated(), Progress("compare", len(named) * len(seeds), progress) as bar:
         held, rest = _held_out(batches)
         for seed in seeds:
@@ -85,7 +90,9 @@ def compare(
                 seed_all(seed)
                 one = _One(model_factory(), held, loss_fn, compute_loss, engine, seed)
                 records.append(one.record(name, method, rest, train, warmed))
-    found = Comparison(records, next((n for n, m in named.items() if m is None), AS_IS))
+                curves[name, seed] = Curves(tuple(one.history), tuple(one.losses))
+    base = next((n for n, m in named.items() if m is None), AS_IS)
+    found = Comparison(records, base, curves, describe(one.model, SAMPLES_FIRST.size(held)))
     if show:
         found.print()
     return found
@@ -105,6 +112,8 @@ class _One:
     ) -> None:
         self.model, self.held, self.seed = model, held, seed
         self.loss_fn, self.compute_loss, self.engine = loss_fn, compute_loss, engine
+        self.history: list[StepRecord] = []
+        self.losses: list[float] = []
 
     def record(
         self,
@@ -152,6 +161,7 @@ class _One:
             progress=False,
         )
         result.apply_(self.model)
+        self.history = result.history
         return sum(record.seconds for record in result.history)
 
     def _stats(self) -> GradientStats | None:
@@ -163,10 +173,13 @@ class _One:
             return None
 
     def _train(self, method: Initialization | None, train: Train, warmed: bool) -> float:
+        """The score of a training; its losses are kept if it returns them."""
         seed_all(self.seed)
-        if warmed:
-            return float(train(self.model, method if isinstance(method, Warmup) else None))
-        return float(train(self.model))
+        warmup = [method if isinstance(method, Warmup) else None] if warmed else []
+        found = train(self.model, *warmup)
+        score, losses = found if isinstance(found, tuple) else (found, ())
+        self.losses = [float(loss) for loss in losses]
+        return float(score)
 
     def _training_step(self) -> float:
         """Seconds of a forward and backward pass of the batch; the fastest of a few."""

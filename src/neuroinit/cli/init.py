@@ -59,7 +59,7 @@ def init(
     chosen = learned_method(method)
     check_name(model)
     with needs_extra("experiments"):
-        import bokeh  # noqa: F401  (the report needs it: a missing package is an error before work)
+        import matplotlib  # noqa: F401  (for the report: tell that it is missing before the work)
     images = load(data, root, download, image_size=image_size)
     images.steps_per_epoch(batch_size)
     torch.manual_seed(seed)

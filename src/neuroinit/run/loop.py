@@ -23,6 +23,7 @@ from neuroinit.methods.updates import Position, clamped
 from neuroinit.model.finite import why_not_finite
 from neuroinit.model.problem import Problem
 from neuroinit.model.zero_tensors import blocked_by_zeros
+from neuroinit.run.about import describe
 from neuroinit.run.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.run.engine_choice import STREAM, Schedule, choose_schedule
 from neuroinit.run.result import Result, StepRecord, readable, writable
@@ -258,7 +259,8 @@ class Run:
         self._check_ranks()
         self._warn_of_the_bound()
         before = self._measure(self.problem.unit_scales, batch, self.problem.original)
-        return self._result(before, self._measure(self.scales, batch), stopped, held_out)
+        after = self._measure(self.scales, batch)
+        return self._result(before, after, stopped, held_out, self.problem.layout.size(batch))
 
     def _warn_of_the_bound(self) -> None:
         """Warn if the last step was far above the bound that the method was given."""
@@ -314,6 +316,7 @@ class Run:
         after: GradientStats | None,
         stopped: str,
         held_out: bool,
+        samples: int | None = None,
     ) -> Result:
         return Result(
             scales=dict(zip(self.problem.scaled, self.scales.tolist(), strict=True)),
@@ -328,6 +331,7 @@ class Run:
             drawn=self.problem.drawn,
             versions={"neuroinit": __version__, "torch": str(torch.__version__)},
             digests=self._digests(),
+            about=describe(self.problem.model, samples),
         )
 
 

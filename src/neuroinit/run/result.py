@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from neuroinit.common.checks import check_choice
 from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
 from neuroinit.common.tensors import at_least_float32, fingerprint
@@ -20,6 +21,10 @@ from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import unwrap
+from neuroinit.run.about import About
+from neuroinit.run.frames import records_frame
+from neuroinit.run.result_text import result_text
+from neuroinit.run.tensor_table import TensorRow, tensor_rows
 
 FORMAT = "neuroinit-result-3"
 
@@ -60,6 +65,7 @@ class Result:
         drawn: Name -> how a tensor gets fresh values, before it is scaled.
         versions: Of neuroinit and torch.
         digests: Name -> hashes of a scaled tensor's values before and after the result is applied.
+        about: The model, the date and the size of a batch; ``None`` in files of older versions.
     """
 
     scales: dict[str, float]
@@ -74,6 +80,7 @@ class Result:
     drawn: dict[str, Draw] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     digests: dict[str, list[int]] = field(default_factory=dict)
+    about: About | None = None
 
     def apply_(self, model: nn.Module) -> nn.Module:
         """Scale the parameters of a model in place; optimizers made before stay valid.
@@ -136,7 +143,32 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as JSON: to a temporary file beside it first, then renamed."""
-        write_text(path, json.dumps(_to_json(self), indent=1, allow_nan=False))
+        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain values, exactly as :meth:`save` writes them.
+
+        Returns:
+            Dicts, lists, strings, numbers and ``None``, ready for ``json.dumps``. Numbers that are
+            not finite are the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
+        """
+        return _to_json(self)
+
+    def frame(self, rows: str = "tensors") -> Any:
+        """A table of the result as a pandas data frame; needs ``pip install "neuroinit[pandas]"``.
+
+        Args:
+            rows: ``"tensors"`` for one row a parameter tensor, indexed by its name: layer group,
+                kind (weight or bias), scale, norm and cosine before and after. ``"history"`` for
+                one row a step, indexed by the step.
+
+        Returns:
+            A ``pandas.DataFrame``.
+        """
+        check_choice("rows", rows, ("tensors", "history"))
+        if rows == "tensors":
+            return records_frame(tensor_rows(self), TensorRow, "name")
+        return records_frame(self.history, StepRecord, "step")
 
     def report(self, path: str | os.PathLike[str], title: str = "Initialization report") -> None:
         """Write a page about the result for a browser: one file, which needs no network.
@@ -147,52 +179,18 @@ class Result:
             path: Where, for example ``"report.html"``.
             title: Its heading.
         """
-        from neuroinit.report import page
+        from neuroinit.report import result_page
 
-        data = {**_to_json(self), "before": _for_page(self.before), "after": _for_page(self.after)}
-        write_text(path, page(data, title))
+        write_text(path, result_page(self, title))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from neuroinit.report import result_note
+
+        return result_note(self)
 
     def __repr__(self) -> str:
-        lines = [self._headline()]
-        if self.before and self.after:
-            held = "held-out batch" if self.held_out else "a batch that was used"
-            lines.append(f"  {held:<22}{'before':>10}  {'after':>10}")
-            for label, name in _ROWS:
-                old, new = getattr(self.before, name), getattr(self.after, name)
-                lines.append(f"  {label:<22}{old:>10.4g}  {new:>10.4g}")
-        if any(scale != 1 for scale in self.scales.values()):
-            low = min(self.scales, key=self.scales.__getitem__)
-            high = max(self.scales, key=self.scales.__getitem__)
-            lines.append(
-                f"  scales from {self.scales[low]:.3g} ({low}) to {self.scales[high]:.3g} ({high})"
-            )
-        if "gamma" in self.settings and self.history:
-            active = sum(record.constrained for record in self.history)
-            lines.append(
-                f"  bound gamma = {self.settings['gamma']:.3g} exceeded in {active} of "
-                f"{len(self.history)} steps"
-            )
-        if self.blocked:
-            lines.append(f"  no gradient because of all-zero tensors: {listed(self.blocked)}")
-        return "\n".join(lines)
-
-    def _headline(self) -> str:
-        method = self.settings.get("method", "?")
-        parts = [f"{len(self.drawn)} tensors drawn"] if self.drawn else []
-        if self.history:
-            seconds = sum(record.seconds for record in self.history)
-            engine = [] if self.engine == "none" else [f"engine {self.engine}"]
-            steps = f"{len(self.history)} steps in {seconds:.1f} s ({self.stopped})"
-            parts = [steps, *engine, *parts, f"{len(self.scales)} tensors scaled"]
-        return f"{method}: {', '.join(parts) or 'nothing changed'}"
-
-
-_ROWS = (
-    ("loss", "loss"),
-    ("GradCosine", "cosine"),
-    ("gradient norm", "norm"),
-    ("largest / smallest norm", "norm_ratio"),
-)
+        return result_text(self)
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -229,6 +227,7 @@ def _from_json(data: dict[str, Any]) -> Result:
         drawn={n: Draw(**draw) for n, draw in data["drawn"].items()},
         versions=data["versions"],
         digests=data["digests"],
+        about=About(**data["about"]) if data.get("about") else None,
     )
 
 
@@ -240,6 +239,7 @@ def _to_json(result: Result) -> dict[str, Any]:
         "drawn": {name: asdict(draw) for name, draw in result.drawn.items()},
         "before": _stats_to_json(result.before),
         "after": _stats_to_json(result.after),
+        "about": result.about and dict(result.about),
     }
 
 
@@ -254,13 +254,6 @@ def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
         "layers": layers,
         "batch_stats": stats.batch_stats,
     }
-
-
-def _for_page(stats: GradientStats | None) -> dict[str, Any] | None:
-    """The statistics as plain values, with the numbers that are derived from them."""
-    plain = _stats_to_json(stats)
-    derived = ("cosine", "norm", "norm_max", "norm_min", "norm_ratio", "variance")
-    return plain and {**plain, **{name: getattr(stats, name) for name in derived}}
 
 
 def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:
