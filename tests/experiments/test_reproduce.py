@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -300,17 +299,6 @@ def test_init_leaves_nothing_of_another_start(tmp_path, capsys):
     assert {path.suffix for path in tmp_path.iterdir()} == {".safetensors", ".json", ".html"}
     assert cli.main([*arguments, "--method", "kaiming"]) == 0, capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_the_documented_way_to_load(tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parents[2] / "docs/experiments.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    arguments = ["--model", "resnet-20-nobn", "--data", "digits", "--method", "nio:steps=1"]
-    assert cli.main(["init", *arguments]) == 0, capsys.readouterr().err
-    exec(block, found := {})
-    weights = load_file("init.safetensors")
-    assert all(torch.equal(weights[n], p) for n, p in found["model"].named_parameters())
 
 
 @pytest.mark.parametrize(
