@@ -5,10 +5,11 @@
     make mutants ARGS="--list"                                   # show the sample, run nothing
 
 A mutant is the source with one change: an operator swapped, a constant changed, a condition negated
-or a statement removed (`tools/mutations.py`). It is *killed* if a test fails. First, all tests run
-once to see which lines each of them reaches; then a mutant meets those that reach its line, quick
-ones first, up to `--budget` seconds of them. Both are kept in `.mutants/`: what was found of a file
-that has not changed is not done again, and survivors are tried again when the tests have changed.
+or a statement removed (`tools/mutations.py`). It is *killed* if a test fails. First, all tests of
+the nearest folders run once to see which lines each of them reaches. Then a mutant meets the tests
+that reach its line, quick ones first, up to `--budget` seconds of processor time. Both are kept in
+`.mutants/`: nothing is done twice as long as a source file is unchanged, except that survivors are
+tried again when the tests have changed.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--only", nargs="+", default=FOLDERS, choices=FOLDERS, metavar="FOLDER")
-    parser.add_argument("--budget", type=float, default=90.0, help="seconds of tests a mutant")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests a mutant")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--list", action="store_true", help="show the sample, run nothing")
     args = parser.parse_args()

@@ -111,9 +111,8 @@ class _Finder:
                     yield from self._operator(target, value, (old + "=", new + "="), inside)
                 yield self._whole("statement", node, "pass", inside)
             case ast.Compare(left=left, ops=ops, comparators=others):
-                pairs = zip([left, *others], ops, others, strict=False)
-                for a, op, b in pairs:
-                    yield from self._operator(a, b, COMPARISON[type(op)], inside)
+                for a, how, b in zip([left, *others], ops, others, strict=False):
+                    yield from self._operator(a, b, COMPARISON[type(how)], inside)
             case ast.BoolOp(op=op, values=values):
                 change = ("and", "or") if isinstance(op, ast.And) else ("or", "and")
                 for a, b in itertools.pairwise(values):
@@ -128,7 +127,7 @@ class _Finder:
             case ast.comprehension(ifs=tests):
                 for test in tests:
                     yield from self._negated(test, inside)
-            case _ if _removable(node):
+            case ast.stmt() if _removable(node):
                 yield self._whole("statement", node, "pass", inside)
 
     def _operator(

@@ -20,7 +20,8 @@ from tools.mutations import Mutant
 ROOT = Path(__file__).parents[1]
 PARTS = ("src", "tests", "tools", "pyproject.toml")
 SILENT = ("-q", "--no-header", "-p", "no:cacheprovider", "-p", "tools.reach")
-COLLECTING = 120.0  # seconds to start and to collect the tests, on a busy machine
+COLLECTING = 300.0  # seconds to start and to collect the tests, on a busy machine
+BUSY = 10.0  # how much longer tests may take than their processor time
 
 Reach = dict[str, dict[str, Any]]
 """Test -> its ``seconds``, and its ``lines``: file -> numbers."""
@@ -81,7 +82,7 @@ class Workspace:
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         path.write_bytes(mutant.apply(before))
         try:
-            limit = COLLECTING + 5 * sum(tests.values())
+            limit = COLLECTING + BUSY * sum(tests.values())
             code = self._pytest([*files, "-x"], limit, {"REACH_CHOICE": str(choice)})
         finally:
             path.write_bytes(before)
