@@ -116,6 +116,11 @@ def try_all(sample: list[Mutant], reach: Reach, budget: float, workers: int) -> 
         count = sum(fact["key"] in done for fact in facts.values())
         print(f"  {count}/{len(sample)} {_line(record)}", flush=True)
 
+    if missing:
+        quick = sorted(reach, key=lambda test: float(reach[test]["seconds"]))[:20]
+        space = Workspace.of(ROOT)
+        space.check(missing[0].file, {test: reach[test]["seconds"] for test in quick})
+        space.remove()
     _in_parallel(run, missing, workers)
     return [done[fact["key"]] for fact in facts.values()]
 

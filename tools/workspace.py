@@ -44,7 +44,7 @@ class Workspace:
                 shutil.copy2(source / part, folder / part)
         (folder / "start").mkdir()
         (folder / "start/sitecustomize.py").write_text(
-            "from tools.reach import watch_child\nwatch_child()\n"
+            "from tools.lines import watch_child\nwatch_child()\n"
         )
         return cls(folder)
 
@@ -58,6 +58,8 @@ class Workspace:
             watched = {"REACH_OUT": out, "REACH_ROOT": str(self.folder)}
             self._pytest([file, "-m", "not distributed"], 3600.0, watched)
             records = [json.loads(path.read_text()) for path in Path(out).glob("*.json")]
+        if not records:
+            raise RuntimeError(f"pytest did not run {file}:\n{self._told()}")
         lines: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         for record in records:  # the process of the tests, and those that they start
             for test, files in record["lines"].items():
@@ -68,6 +70,12 @@ class Workspace:
             test: {"seconds": s, "lines": {f: sorted(n) for f, n in lines[test].items()}}
             for test, s in seconds.items()
         }
+
+    def check(self, file: str, tests: dict[str, float]) -> None:
+        """Raise if tests fail without any change: then nothing could be said of mutants."""
+        found = self.try_out(Mutant(file, 1, "none", 0, 0, "", "", False), tests)
+        if found["status"] != "survived":
+            raise RuntimeError(f"Tests fail without a change:\n{self._told()}")
 
     def try_out(self, mutant: Mutant, tests: dict[str, float]) -> dict[str, Any]:
         """Run tests (name -> usual seconds) on a mutant: ``status``, and ``by`` which test."""
@@ -88,8 +96,14 @@ class Workspace:
             path.write_bytes(before)
         if code == 0:
             return {"status": "survived"}
+        if code == 5:
+            raise RuntimeError(f"pytest found none of the tests for {mutant.file}:\n{self._told()}")
         by = failed.read_text() if failed.exists() else "out of time" if code is None else "import"
         return {"status": "killed", "by": by}
+
+    def _told(self) -> str:
+        """The end of what pytest printed."""
+        return (self.folder / "told.txt").read_text()[-2000:]
 
     def _pytest(self, arguments: list[str], limit: float, extra: dict[str, str]) -> int | None:
         """The exit code, or ``None`` after a time limit."""
@@ -102,14 +116,15 @@ class Workspace:
         }
         if "REACH_CHOICE" in extra:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"  # it would outlive the mutant
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *SILENT, *arguments],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with (self.folder / "told.txt").open("w") as told:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *SILENT, *arguments],
+                cwd=self.folder,
+                env=environment,
+                stdout=told,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
             return process.wait(limit)
         except subprocess.TimeoutExpired:
