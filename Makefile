@@ -2,10 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-
 OLDEST := .venv-oldest
 
-.PHONY: demo test test-distributed check check-docs mutants oldest dist bench defaults methods trainability zoo \
+.PHONY: demo test test-distributed check check-docs mutants oldest dist bench import-time defaults methods trainability zoo \
 	clean help
 
 help:  ## Show this list
@@ -57,6 +56,9 @@ defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs
 
 bench: $(VENV)/.ready  ## What a step costs, for docs/performance.md; `make bench ARGS=--quick` for a part
 	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+import-time: $(VENV)/.ready  ## What `import neuroinit` adds to `import torch`, in milliseconds
+	$(BIN)/python -m benchmarks.import_time
 
 methods: $(VENV)/.ready  ## Every initialization on the demo's networks, for docs/methods.md; resumable
 	$(BIN)/python benchmarks/methods.py

@@ -114,6 +114,7 @@ class Workspace:
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "OMP_NUM_THREADS": "1",
         }
+        environment.pop("PYTEST_CURRENT_TEST", None)  # of a test of these tools
         if "REACH_CHOICE" in extra:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"  # it would outlive the mutant
         with (self.folder / "told.txt").open("w") as told:
