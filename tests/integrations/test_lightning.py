@@ -107,7 +107,7 @@ def test_resuming_is_left_alone_and_the_checkpoint_remembers(tmp_path, caplog):
         trainer(callback, max_epochs=2).fit(module, loader(), ckpt_path=path)
     assert callback.result is None
     assert callback.done
-    assert "goes on from an earlier one" in caplog.text
+    assert "continues an earlier one" in caplog.text
     for name, parameter in module.named_parameters():
         assert torch.equal(parameter, saved["state_dict"][name])
 

@@ -118,7 +118,7 @@ def test_a_model_without_loss_is_one_clear_error():
 def test_sharded_parameters_are_refused(tmp_path):
     run = trainer(vit(), vit, tmp_path)
     run.args.fsdp = ["full_shard"]
-    with pytest.raises(ValueError, match=r"`fsdp` holds parameters in parts.*neuroinit.nio_"):
+    with pytest.raises(ValueError, match=r"`fsdp` shards the parameters.*neuroinit.nio_"):
         InitCallback(METHOD).on_train_begin(
             run.args, run.state, run.control, model=run.model, train_dataloader=[]
         )
