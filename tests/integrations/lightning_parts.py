@@ -41,6 +41,9 @@ class Module(pl.LightningModule):
         self.losses.append(loss.detach().item())
         return {"loss": loss, "output": output.detach()} if self.returns == "dict" else loss
 
+    def test_step(self, batch, batch_idx):
+        self.log("test", self.body(batch[0]).mean())
+
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 

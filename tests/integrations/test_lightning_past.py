@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 pl = pytest.importorskip("lightning.pytorch", reason='needs pip install "neuroinit[lightning]"')
 pytest.importorskip("torchmetrics")
@@ -63,6 +64,19 @@ def test_a_state_dict_that_was_loaded_by_hand_is_left_alone():
     assert_left_alone(module, InitCallback(METHOD), "`Module` was loaded")
 
 
+@pytest.mark.parametrize("same_trainer", [False, True])
+def test_weights_that_were_loaded_for_a_validation_are_left_alone(checkpoint, same_trainer):
+    module, callback = Module(), InitCallback(METHOD)
+    run = trainer(callback)
+    unshuffled = DataLoader(loader().dataset, batch_size=16)
+    run.test(module, unshuffled, ckpt_path=checkpoint, verbose=False)
+    before = weights(module)
+    run = run if same_trainer else trainer(callback)
+    with pytest.warns(UserWarning, match="`Module` was loaded"):
+        run.fit(module, loader())
+    assert untouched(module, before)
+
+
 def test_force_initializes_a_loaded_module_once(checkpoint):
     module = Module.load_from_checkpoint(checkpoint)
     callback = InitCallback(METHOD, force=True)
@@ -104,7 +118,7 @@ def test_a_trained_part_of_a_new_module_is_left_alone():
     trainer(InitCallback(METHOD)).fit(first, loader())
     second.body[0] = first.body[0]
     callback = InitCallback(METHOD, force=True)  # trained in this process: never again
-    assert_left_alone(second, callback, r"`body\.0` has been trained.*exclude=")
+    assert_left_alone(second, callback, r"`body\.0` was initialized or trained before.*exclude=")
 
 
 def test_the_rest_of_a_new_module_can_be_initialized():
@@ -115,6 +129,19 @@ def test_the_rest_of_a_new_module_can_be_initialized():
     trainer(callback).fit(second, loader())
     assert sorted(callback.result.scales) == sorted(n for n in before if "body.0." not in n)
     assert torch.equal(second.body[0].weight, before["body.0.weight"])
+
+
+def test_a_new_part_is_initialized_once():
+    module = Module()
+    trainer(InitCallback(METHOD)).fit(module, loader())
+    module.body[4] = nn.Linear(16, 3)
+    head = {"include": ("body.4.*",), "steps": 3, "sub_batches": 4}
+    callback = InitCallback(**head)
+    trainer(callback).fit(module, loader())
+    assert sorted(callback.result.scales) == ["body.4.bias", "body.4.weight"]
+    before = weights(module)
+    trainer(InitCallback(**head)).fit(module, loader())
+    assert untouched(module, before)
 
 
 def test_a_frozen_part_that_was_loaded_does_not_matter(checkpoint):

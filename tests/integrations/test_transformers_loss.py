@@ -1,5 +1,11 @@
 """Hugging Face: the initialization sees the trainer's own loss, and its records are logged."""
 
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +15,8 @@ transformers = pytest.importorskip(
 )
 from neuroinit.integrations.transformers import InitCallback, model_loss  # noqa: E402
 from tests.integrations.transformers_parts import METHOD, Data, gpt2, trainer, vit  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
 
 
 def result_of(folder, callback, kind=vit, trainer_class=transformers.Trainer, extra=None, **args):
@@ -87,7 +95,10 @@ def test_a_loss_that_is_passed_comes_first(tmp_path):
 
 def counted(model, batch):
     """What the trainer makes of GPT-2: the sum over 11 predictions divided by 12 labels."""
-    return model(**batch, num_items_in_batch=batch["labels"].numel()).loss
+    named = inspect.signature(model.forward).parameters.values()
+    told = any(p.kind is p.VAR_KEYWORD for p in named)  # not in old versions of transformers
+    count = {"num_items_in_batch": batch["labels"].numel()} if told else {}
+    return model(**batch, **count).loss
 
 
 @pytest.mark.parametrize(("kind", "loss"), [(vit, model_loss), (gpt2, counted)])
@@ -161,3 +172,39 @@ def test_records_reach_the_other_callbacks(tmp_path, first):
     assert [step for step, logs in recorder.logged if "loss" in logs] == [1, 2, 3, 4]
     kept = [entry for entry in run.state.log_history if "neuroinit/cosine" in entry]
     assert [(e["step"], e["neuroinit/step"]) for e in kept] == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.slow
+def test_two_processes_share_one_result(tmp_path):
+    """Every rank has other data; the first computes, with the loss of its own batches."""
+    script = tmp_path / "two.py"
+    script.write_text(
+        "from neuroinit.experiments.vision import torchvision; torchvision()\n"
+        "import sys, math, torch\n"
+        "import torch.distributed as dist\n"
+        "from neuroinit.integrations.past import Event, note\n"
+        "from neuroinit.integrations.transformers import InitCallback\n"
+        "from tests.integrations.transformers_parts import METHOD, gpt2, trainer\n"
+        "torch.manual_seed(0)\n"
+        "callback, options = InitCallback(METHOD), {'per_device_train_batch_size': 8}\n"
+        "model = gpt2()\n"
+        "trainer(model, gpt2, sys.argv[1], callback, **options).train()\n"
+        "total = torch.cat([p.detach().flatten() for p in model.parameters()])\n"
+        "both = [torch.empty_like(total) for _ in range(2)]\n"
+        "dist.all_gather(both, total)\n"
+        "assert torch.equal(both[0], both[1]), 'the ranks differ'\n"
+        "assert abs(callback.result.before.loss - math.log(50)) < 0.5, callback.result.before\n"
+        "loaded, rank = gpt2(), dist.get_rank()\n"
+        "if rank == 0: note(loaded, Event.LOADED)\n"
+        "callback = InitCallback(METHOD)\n"
+        "trainer(loaded, gpt2, sys.argv[1], callback, **options).train()\n"
+        "assert callback.result is None, 'the first process decides for all'\n"
+        "open(f'{sys.argv[1]}/done{rank}', 'w').close()\n"
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    root = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    command = [*launch, str(script), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=root)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "done0").exists()
+    assert (tmp_path / "done1").exists()

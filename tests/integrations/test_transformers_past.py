@@ -65,6 +65,12 @@ def test_a_callback_that_comes_after_training_does_nothing(tmp_path):
     assert untouched(model, before)
 
 
+def test_a_state_of_the_optimizer_before_its_first_step_does_not_matter(tmp_path):
+    callback = InitCallback(METHOD)
+    trainer(vit(), vit, tmp_path, callback, optim="adagrad").train()
+    assert callback.result is not None
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_from_pretrained_is_left_alone_with_one_warning(saved, tmp_path, copied):
     model, callback = loaded(saved), InitCallback(METHOD)

@@ -100,15 +100,13 @@ def once_for_all(compute: Callable[[], Result], rank: int, broadcast: Broadcast 
     return outcome
 
 
-def leave_alone(
-    model: nn.Module, reason: Reason | None, rank: int, broadcast: Broadcast | None
-) -> bool:
-    """Whether a model is left alone; the first process decides for all and tells the user."""
+def leave_alone(reason: Reason | None, rank: int, broadcast: Broadcast | None) -> bool:
+    """Whether there is a reason; the first process decides for all and tells the user."""
     if broadcast is not None:  # weights may be loaded in the first process only
         found = broadcast(reason)
         reason = found if isinstance(found, Reason) else None
     if reason is not None and rank == 0:
-        reason.report(model)
+        reason.report()
     return reason is not None
 
 

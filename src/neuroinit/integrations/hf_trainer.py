@@ -79,12 +79,17 @@ def own_training_step(trainer: Trainer) -> bool:
     return type(trainer).training_step is not Trainer.training_step
 
 
-def torch_optimizer(optimizer: Optimizer | None) -> Optimizer | None:
-    """The optimizer inside of Accelerate's wrapper."""
-    return getattr(optimizer, "optimizer", optimizer)
+def torch_optimizer(optimizer: Any) -> Optimizer | None:
+    """The torch optimizer inside of Accelerate's wrapper; ``None`` if there is no such thing."""
+    found = getattr(optimizer, "optimizer", optimizer)
+    return found if isinstance(found, Optimizer) else None
 
 
-def has_stepped(optimizer: Optimizer | None) -> bool:
-    """Whether an optimizer has made a step; some of them have a state with a count of 0 before."""
-    states = [] if optimizer is None else list(optimizer.state.values())
-    return any(state and float(state.get("step", 1)) > 0 for state in states)
+def stepped(optimizer: Optimizer | None) -> frozenset[int]:
+    """The identities of the parameters that an optimizer has changed.
+
+    Some optimizers have a state before their first step, with a count of 0.
+    """
+    states = {} if optimizer is None else optimizer.state
+    changed = (p for p, state in states.items() if state and float(state.get("step", 1)) > 0)
+    return frozenset(id(p) for p in changed)

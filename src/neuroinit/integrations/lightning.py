@@ -87,7 +87,7 @@ class InitCallback(Callback):
         """Optimize and apply, unless there is a reason not to."""
         broadcast = trainer.strategy.broadcast if trainer.world_size > 1 else None
         reason = self._reason_to_leave(trainer, pl_module)
-        if leave_alone(pl_module, reason, trainer.global_rank, broadcast):
+        if leave_alone(reason, trainer.global_rank, broadcast):
             return
         _check(trainer, pl_module)
         self.result = once_for_all(
@@ -95,23 +95,22 @@ class InitCallback(Callback):
         )
         self.result.apply_(pl_module)
         self.done = True
-        note(pl_module, Event.INITIALIZED)
+        note(pl_module, Event.USED)
         if self.log_metrics and trainer.is_global_zero:
             for step, values in metrics(self.result):
                 for logger in trainer.loggers:
                     logger.log_metrics(values, step=step)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
-    ) -> None:
-        """Remember that the module has been trained."""
-        note(pl_module, Event.TRAINED)
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember that the module is trained from now on."""
+        note(pl_module, Event.USED)
 
     def _reason_to_leave(self, trainer: Trainer, module: LightningModule) -> Reason | None:
         left = f"`InitCallback` left `{type(module).__name__}` alone"
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return Reason(f"{left}: this is a `fast_dev_run`.", expected=True)
-        if _resumes(trainer) or trainer.global_step > 0:
+        resumes = trainer.ckpt_path is not None and not _restored_by_tuner(trainer)
+        if resumes or trainer.global_step > 0:
             return Reason(f"{left}: this fit continues an earlier one.", expected=True)
         return reason_to_leave(module, self.method, self.force)
 
@@ -139,14 +138,12 @@ class InitCallback(Callback):
         self.done = bool(state_dict["done"])
 
 
-def _resumes(trainer: Trainer) -> bool:
-    """Whether a fit resumes from a checkpoint of the user, and not from one of Lightning's tuners.
+def _restored_by_tuner(trainer: Trainer) -> bool:
+    """Whether the trainer's checkpoint is one of the learning rate finder or batch size finder.
 
-    The learning rate finder and the batch size finder save a checkpoint, try some steps and restore
-    it. They set ``ckpt_path`` as well.
+    They save a checkpoint, try some steps and restore it.
     """
-    name = Path(trainer.ckpt_path or "").name
-    return bool(name) and not name.startswith((".lr_find_", ".scale_batch_size_"))
+    return Path(trainer.ckpt_path or "").name.startswith((".lr_find_", ".scale_batch_size_"))
 
 
 class _Batches:
@@ -215,15 +212,15 @@ def _noting_loads(load: Callable[..., Any]) -> Callable[..., Any]:
     """``load_state_dict`` that also remembers which modules were loaded.
 
     ``load_from_checkpoint`` leaves no trace on a module, and this method is where it loads the
-    weights. A trainer that is running restores its own modules by it, as the learning rate finder
-    does, which does not count.
+    weights. It does not count when a tuner restores a module.
     """
 
     @functools.wraps(load)
     def load_state_dict(self: LightningModule, *args: Any, **kwargs: Any) -> Any:
         found = load(self, *args, **kwargs)
         trainer = self._trainer
-        if trainer is None or trainer.state.status != TrainerStatus.RUNNING:
+        running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
+        if not (running and _restored_by_tuner(self.trainer)):
             note(self, Event.LOADED)
         return found
 

@@ -27,9 +27,7 @@ class Event(enum.Flag):
 
     NONE = 0
     LOADED = enum.auto()
-    INITIALIZED = enum.auto()
-    TRAINED = enum.auto()
-    REPORTED = enum.auto()  # the user has been told why it is left alone
+    USED = enum.auto()  # a callback has initialized it, or has seen its training begin
 
 
 _EVENTS: WeakKeyDictionary[nn.Module, Event] = WeakKeyDictionary()
@@ -37,9 +35,8 @@ _EVENTS: WeakKeyDictionary[nn.Module, Event] = WeakKeyDictionary()
 
 def note(model: nn.Module, event: Event) -> None:
     """Remember an event for a model and all modules in it."""
-    if not _had(model, event):
-        for module in model.modules():
-            _EVENTS[module] = _EVENTS.get(module, Event.NONE) | event
+    for module in model.modules():
+        _EVENTS[module] = _EVENTS.get(module, Event.NONE) | event
 
 
 @dataclass(frozen=True)
@@ -54,17 +51,19 @@ class Reason:
     text: str
     expected: bool = False
 
-    def report(self, model: nn.Module) -> None:
-        """Warn the first time; log what is expected or was said already."""
-        if self.expected or _had(model, Event.REPORTED):
+    def report(self) -> None:
+        """Tell the user."""
+        if self.expected:
             log.info("%s", self.text)
         else:
             warn(self.text)
-        note(model, Event.REPORTED)
 
 
 def reason_to_leave(
-    model: nn.Module, method: Initialization, force: bool = False, evidence: str = ""
+    model: nn.Module,
+    method: Initialization,
+    force: bool = False,
+    stepped: frozenset[int] = frozenset(),
 ) -> Reason | None:
     """Why a method should not change a model; ``None`` if its weights are fresh.
 
@@ -76,24 +75,25 @@ def reason_to_leave(
         method: The method that is about to run.
         force: Change weights that seem to be loaded or trained. What a callback has initialized,
             or seen in training, is left alone all the same.
-        evidence: What the trainer knows, for example of its optimizer.
+        stepped: The identities of parameters that the trainer's optimizer has changed.
     """
     touched = _touched(model, method)
     parts = dict(_parts(model, touched))
-    used = [n for n, m in parts.items() if _had(m, Event.INITIALIZED | Event.TRAINED)]
-    name = type(model).__name__
+    used = [name for name, module in parts.items() if _had(module, Event.USED)]
+    left = f"`InitCallback` left `{type(model).__name__}` alone"
     if used and len(used) == len(parts):
-        return Reason(f"`InitCallback` left `{name}` alone: it was initialized before.", True)
+        return Reason(f"{left}: it was initialized or trained before.", expected=True)
     if used:
         return Reason(
-            f"`InitCallback` left `{name}` alone: its part `{used[0]}` has been trained. To "
-            f'initialize the others, pass `exclude=("{used[0]}.*",)` with all trained parts.'
+            f"{left}: its part `{used[0]}` was initialized or trained before. To initialize the "
+            'others, name all such parts, as in `exclude=("encoder.*",)`, or freeze them.'
         )
-    evidence = "" if force else evidence or _evidence(model, parts, touched)
-    if not evidence:
+    evidence = "the optimizer has made steps" if touched & stepped else ""
+    evidence = evidence or _evidence(model, parts, touched)
+    if force or not evidence:
         return None
     return Reason(
-        f"`InitCallback` left `{name}` alone: {evidence}. To initialize it all the same, pass "
+        f"{left}: {evidence}. To initialize it all the same, pass "
         "`InitCallback(force=True)`. To initialize the new parameters of a model that was loaded "
         'in part, pass their names, such as `include=("head.*",)`.'
     )

@@ -44,8 +44,8 @@ with needs_extra("transformers"):
         TrainerBatches,
         TrainerLoss,
         calling_trainer,
-        has_stepped,
         own_training_step,
+        stepped,
         torch_optimizer,
     )
 
@@ -128,31 +128,18 @@ class InitCallback(TrainerCallback):
         broadcast = _broadcast if args.world_size > 1 else None
         optimizer = torch_optimizer(optimizer)
         reason = self._reason_to_leave(state, model, optimizer)
-        if leave_alone(model, reason, args.process_index, broadcast):
-            return control
-        _check(args, model)
-        trainer = calling_trainer()
-        method = self.settings.method_for([] if optimizer is None else [optimizer])
-        self.result = once_for_all(
-            lambda: self._optimize(model, method, trainer, train_dataloader),
-            args.process_index,
-            broadcast,
-        )
-        self.result.apply_(model)
-        note(model, Event.INITIALIZED)
-        return _logged(self.result, trainer, args, state, control)
-
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Remember that the model has been trained."""
-        if model is not None:
-            note(model, Event.TRAINED)
+        if not leave_alone(reason, args.process_index, broadcast):
+            _check(args, model)
+            trainer = calling_trainer()
+            self.result = once_for_all(
+                lambda: self._optimize(model, optimizer, trainer, train_dataloader),
+                args.process_index,
+                broadcast,
+            )
+            self.result.apply_(model)
+            control = _logged(self.result, trainer, args, state, control)
+        note(model, Event.USED)
+        return control
 
     def _reason_to_leave(
         self, state: TrainerState, model: nn.Module, optimizer: Optimizer | None
@@ -160,11 +147,14 @@ class InitCallback(TrainerCallback):
         if state.global_step > 0:
             name, step = type(model).__name__, state.global_step
             return Reason(f"`InitCallback` left `{name}` alone: training is at step {step}.", True)
-        evidence = "the optimizer has made steps" if has_stepped(optimizer) else ""
-        return reason_to_leave(model, self.method, self.force, evidence)
+        return reason_to_leave(model, self.method, self.force, stepped(optimizer))
 
     def _optimize(
-        self, model: nn.Module, method: Initialization, trainer: Trainer | None, loader: Any
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        trainer: Trainer | None,
+        loader: Any,
     ) -> Result:
         # below Accelerate's loader, which counts what is read as training steps
         loader = getattr(loader, "base_dataloader", loader)
@@ -173,7 +163,7 @@ class InitCallback(TrainerCallback):
             return optimize(
                 model,
                 TrainerBatches(trainer, loader),
-                method=method,
+                method=self.settings.method_for([] if optimizer is None else [optimizer]),
                 compute_loss=compute_loss,
                 **self.settings.options,
             )
