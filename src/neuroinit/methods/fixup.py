@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from neuroinit.methods.classic import Kaiming, is_layer
+from neuroinit.methods.classic import Kaiming
+from neuroinit.methods.layers import is_layer
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import places
 
