@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from neuroinit.methods.classic import Kaiming, fans, is_layer, is_weight
+from neuroinit.methods.classic import Kaiming
+from neuroinit.methods.layers import fans, is_layer, is_weight
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import places
 

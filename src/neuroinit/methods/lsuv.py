@@ -20,7 +20,8 @@ from neuroinit.common.errors import NonFiniteError
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Initialization, Step
-from neuroinit.methods.classic import Orthogonal, is_affine
+from neuroinit.methods.classic import Orthogonal
+from neuroinit.methods.layers import EMBEDDINGS, is_affine
 from neuroinit.methods.updates import Position
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.point import Point
@@ -84,8 +85,7 @@ class _Corrected:
 
     def __init__(self, method: LSUV, point: Point, scales: dict[str, float]) -> None:
         self.method, self.scales, problem = method, scales, point.problem
-        kinds = (nn.Embedding, nn.EmbeddingBag)
-        shared = {n for module, _, n in places(problem.model) if isinstance(module, kinds)}
+        shared = {n for module, _, n in places(problem.model) if isinstance(module, EMBEDDINGS)}
         own = [n for n in problem.scaled if n not in shared]
         self.names = {id(tensor): n for n, tensor in zip(own, point.tensors(own), strict=True)}
         self.done: set[str] = set()

@@ -89,6 +89,8 @@ class GradInitFields(MethodOptions, total=False):
     through_update: bool
     overlap: float
     update: Update
+    gradients_of: LooksAt | None
+    min_bias_scale: float | None
 
 
 class GradInitOptions(GradInitFields, OptimizeOptions, total=False):
