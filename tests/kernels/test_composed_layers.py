@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from neuroinit.gradients.derivative import derivative
 from torch import nn
 
-from neuroinit.gradients.derivative import derivative
 from neuroinit.gradients.plan import make_plan
 from neuroinit.kernels.composed_layers import attended
 from neuroinit.model.problem import Problem

@@ -15,7 +15,7 @@ from torch import Tensor
 from neuroinit.common.batches import END, Batch, BatchStream, batch_size
 from neuroinit.common.errors import GradientError, listed, out_of_memory, warn
 from neuroinit.common.progress import Progress
-from neuroinit.distributed.ranks import union
+from neuroinit.distributed.joined_batches import union
 from neuroinit.gradients.statistics import GradientStats, measure
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.updates import Position, clamped
