@@ -120,6 +120,9 @@ def gradient_stats(
 ) -> GradientStats:
     """Gradient norms, GradCosine and variance at the model's current parameters (Alg. 1 and 2).
 
+    Every process computes the statistics of its own batch; under torch.distributed nothing is
+    exchanged, so one rank can call this function alone.
+
     Args:
         model: Any module. It is left as it was.
         batch: ``(inputs, targets)``, or anything with ``compute_loss``.
@@ -168,7 +171,7 @@ def gradsign(
 
     ``sum_k | sum_i sign(g_i,k) |`` over all entries ``k`` and samples ``i``: the more the signs of
     the sample-wise gradients agree, the larger. A model with BatchNorm uses the statistics of the
-    whole batch.
+    whole batch. As :func:`gradient_stats`, it exchanges nothing with other ranks.
 
     Args:
         model: Any module. It is left as it was.

@@ -16,7 +16,7 @@ from neuroinit.common.batches import END, Batch, BatchStream
 from neuroinit.common.errors import GradientError, NonFiniteError, listed, out_of_memory, warn
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32, fingerprint
-from neuroinit.distributed.ranks import union
+from neuroinit.distributed.joined_batches import union
 from neuroinit.gradients.statistics import GradientStats, measure
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.updates import Position, clamped
