@@ -96,8 +96,8 @@ class Rollout:
 
     def judge(self, batches: Sequence[Batch]) -> list[float]:
         """The loss on every batch of all ranks; infinite where it is not finite."""
-        with self._point.session() as session, torch.no_grad():
-            found = [float(session.loss(self.problem.prepare(batch))) for batch in batches]
+        with self._point.session() as session:
+            found = [session.loss_value(self.problem.prepare(batch)) for batch in batches]
         losses = [loss if math.isfinite(loss) else math.inf for loss in found]
         if self.problem.ranks.alone:
             return losses
