@@ -23,7 +23,7 @@ from neuroinit.model.selection import LooksAt
 from neuroinit.run.loop import OnStep
 from neuroinit.run.optimize import optimize
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class NIOOptions(TypedDict, total=False):
