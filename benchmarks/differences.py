@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from neuroinit.gradients.derivative import derivative
+from neuroinit.gradients.engines import Keep
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
-from neuroinit.sharded.differences import _log_norm_and_cosine, check_differences, differences
+from neuroinit.sharded.differences import Differences, _log_norm_and_cosine
 
 
 def network(activation: type[nn.Module], norm: str) -> nn.Module:
@@ -32,12 +32,12 @@ def errors(activation: type[nn.Module], norm: str, dtype: torch.dtype, seed: int
     batch = torch.randn(64, 64, dtype=dtype), torch.randint(10, (64,))
     problem = Problem(model, nn.functional.cross_entropy)
     scales = problem.unit_scales
-    problem.place(scales)
+    point, engine = problem.at(scales), Differences()
     plan = make_plan(problem, batch, 8, 0.0, "cover", "sub-batch")
-    exact = derivative(problem, batch, plan, _log_norm_and_cosine).gradient
-    found = differences(problem, batch, plan, _log_norm_and_cosine).gradient
+    exact = Keep().derivative(point, batch, plan, _log_norm_and_cosine).gradient
+    found = engine.derivative(point, batch, plan, _log_norm_and_cosine).gradient
     try:
-        seen = check_differences(problem, batch, plan, scales)
+        seen = engine.check(problem, batch, plan, scales)
     except ValueError:
         seen = float("inf")
     return [_relative(found, exact), float(torch.cosine_similarity(found, exact, dim=0)), seen]

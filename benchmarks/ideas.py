@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 import neuroinit as ni
+from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.measures import cosines
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Step
 from neuroinit.methods.nio.rules import HeldNorm
 from neuroinit.methods.updates import Position
+from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
 
@@ -45,14 +47,15 @@ class PerTensorCosine(ni.NIO):
     """Where NIO() raises GradCosine, this raises the mean of the tensors' own."""
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """NIO's step, but for the ascent."""
         taken = super().step(problem, batch, plan, engine, position)
         if not self._near(taken):
             return taken
+        point = problem.at(position.scales)
         with torch.enable_grad():
-            moved = self._moved(problem, _grams(problem, batch, plan, position), position)
+            moved = self._moved(point, _grams(point, batch, plan), position)
         return dataclasses.replace(taken, scales=position.scales * moved.exp())
 
     def _near(self, taken: Step) -> bool:
@@ -60,12 +63,12 @@ class PerTensorCosine(ni.NIO):
         off = abs(math.log(taken.norm / float(self.gamma)))
         return off < self.rule.band and not taken.state["shrinking"]
 
-    def _moved(self, problem: Problem, grams: dict[str, Tensor], position: Position) -> Tensor:
+    def _moved(self, point: Point, grams: dict[str, Tensor], position: Position) -> Tensor:
         """The step in log space, from every tensor's Gram matrix."""
         assert isinstance(self.rule, HeldNorm)
         used = [gram for gram in grams.values() if float(gram.detach().trace()) > 0]
         mean = torch.stack([cosines(gram).mean() for gram in used]).mean()
-        theta = problem.theta(problem.scaled)
+        theta = point.tensors(point.problem.scaled)
         by_theta = torch.autograd.grad(mean, theta, allow_unused=True, materialize_grads=True)
         pairs = zip(by_theta, theta, strict=True)
         u = torch.stack([(g * t).detach().sum() for g, t in pairs]).to(position.scales)
@@ -81,7 +84,8 @@ class PerTensorNorm(PerTensorCosine):
     grow and the others shrink, by half of what is missing in log space.
     """
 
-    def _moved(self, problem: Problem, grams: dict[str, Tensor], position: Position) -> Tensor:
+    def _moved(self, point: Point, grams: dict[str, Tensor], position: Position) -> Tensor:
+        problem = point.problem
         norms = torch.stack([grams[n].detach().diagonal().sqrt().mean() for n in problem.scaled])
         weight = (position.state["weight"] > 0) & (norms > 0)
         logs = norms.to(position.scales).clamp_min(1e-30).log()
@@ -89,14 +93,13 @@ class PerTensorNorm(PerTensorCosine):
         return (off / 2).clamp(-self.lr, self.lr)
 
 
-def _grams(problem: Problem, batch: Any, plan: Plan, position: Position) -> dict[str, Tensor]:
+def _grams(point: Point, batch: Any, plan: Plan) -> dict[str, Tensor]:
     """Every tensor's products of sub-batch gradients, differentiable."""
-    problem.place(position.scales)
-    names = problem.differentiated
-    with problem.session(second_order=True):
+    names = point.problem.differentiated
+    with point.session(second_order=True) as session:
         rows = [
-            torch.autograd.grad(loss, problem.theta(names), create_graph=True, allow_unused=True)
-            for loss in problem.losses(batch, plan.pieces, plan.whole)
+            torch.autograd.grad(loss, point.tensors(names), create_graph=True, allow_unused=True)
+            for loss in session.losses(batch, plan.pieces, plan.one_forward)
         ]
     found = {}
     for k, name in enumerate(names):

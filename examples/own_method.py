@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import neuroinit as ni
+from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
 from neuroinit.gradients.statistics import measure
 from neuroinit.methods.base import Step
@@ -29,10 +30,10 @@ class Tame(ni.Method):
         return make_plan(problem, batch, 4, 0.0, "cover", "sub-batch", microbatch)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Any, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """Measure, then shrink by ten percent or stay."""
-        stats = measure(problem, batch, plan)
+        stats = measure(problem.at(position.scales), batch, plan)
         above = stats.norm > self.target
         return Step(
             scales=position.scales * (0.9 if above else 1.0),

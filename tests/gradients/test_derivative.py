@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from neuroinit.gradients import measures
-from neuroinit.gradients import pieces as rows
-from neuroinit.gradients.derivative import ENGINES, derivative
+from neuroinit.gradients import measures, pieces
+from neuroinit.gradients.engines import Keep, Stream
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
+from neuroinit.model.session import Session
 from tests.utils import oracles
 from tests.utils.architectures import NO_DOUBLE_BACKWARD, ZOO, case
+from tests.utils.engines import ENGINES
 
 SINGLE = {"float32": 1e-4, "bfloat16": 1e-4}
 
@@ -42,10 +43,11 @@ def check(found, engine, objective, *, D=2, r=0.0, split="cover", stats="sub-bat
     problem = Problem(model, found.loss_fn, found.compute_loss)
     names = {n.removeprefix("_orig_mod."): n for n in oracles.trainable(model)}
     scales = mixed_scales(problem.scaled)
-    problem.place(torch.tensor([scales[n] for n in problem.scaled], dtype=torch.float64))
+    point = problem.at(torch.tensor([scales[n] for n in problem.scaled], dtype=torch.float64))
     prepared = problem.prepare(batch)
     plan = make_plan(problem, prepared, D, r, split, stats, micro)
-    ours = derivative(problem, prepared, plan, objective, engine, gram=objective is any_objective)
+    gram = objective is any_objective
+    ours = ENGINES[engine].derivative(point, prepared, plan, objective, gram)
     expected = oracles.scale_gradient(
         model,
         batch,
@@ -95,9 +97,9 @@ def test_derivative_with_statistics_of_the_whole_batch(name, split, engine):
     check(case(name), engine, nio_objective, D=2, r=0.5, split=split, stats="batch")
 
 
-def test_segments_compute_every_sample_once(monkeypatch):
+def test_overlapping_sub_batches_compute_every_sample_once(monkeypatch):
     computed = []
-    original = Problem.loss
+    original = Session.loss
 
     def counting(self, batch, seed=None):
         computed.append(len(batch[0]))
@@ -105,10 +107,10 @@ def test_segments_compute_every_sample_once(monkeypatch):
 
     model, batch = build(case("plain"))
     problem = Problem(model, case("plain").loss_fn)
-    problem.place(problem.unit_scales)
     plan = make_plan(problem, batch, 4, 0.75, "cover", "sub-batch")
-    monkeypatch.setattr(Problem, "loss", counting)
-    derivative(problem, batch, plan, nio_objective, "keep")
+    problem.traits.separable = False
+    monkeypatch.setattr(Session, "loss", counting)
+    Keep().derivative(problem.at(problem.unit_scales), batch, plan, nio_objective)
     assert sum(computed) == 8
 
 
@@ -119,10 +121,10 @@ def test_stream_never_holds_all_gradients(monkeypatch, overlap):
     import weakref
 
     alive, most = weakref.WeakSet(), []
-    original = rows.Group.vectors.fget
+    original = pieces.Pass.vectors.fget
 
-    def counting(group):
-        vectors = original(group)
+    def counting(made):
+        vectors = original(made)
         for vector in vectors:
             alive.add(vector)
         gc.collect()
@@ -133,12 +135,11 @@ def test_stream_never_holds_all_gradients(monkeypatch, overlap):
     model, _ = build(found)
     batch = found.batch(32)
     problem = Problem(model, found.loss_fn)
-    problem.place(problem.unit_scales)
     plan = make_plan(problem, batch, 16, overlap, "cover", "sub-batch")
-    monkeypatch.setattr(rows.Group, "vectors", property(counting))
-    monkeypatch.setattr(rows, "ENTRIES", 2 * sum(p.numel() for p in model.parameters()))
-    derivative(problem, batch, plan, nio_objective, "stream")
-    assert problem.tells_pieces
+    monkeypatch.setattr(pieces.Pass, "vectors", property(counting))
+    monkeypatch.setattr(pieces, "ENTRIES", 2 * sum(p.numel() for p in model.parameters()))
+    Stream().derivative(problem.at(problem.unit_scales), batch, plan, nio_objective)
+    assert problem.traits.separable
     assert max(most) <= 6
 
 
@@ -159,9 +160,9 @@ def test_cosine_is_unchanged_when_the_loss_is_rescaled():
 
     def at(factor):
         problem = Problem(model, lambda y, t: factor * found.loss_fn(y, t))
-        problem.place(problem.unit_scales)
+        point = problem.at(problem.unit_scales)
         plan = make_plan(problem, batch, 4, 0.0, "cover", "sub-batch")
-        return derivative(problem, batch, plan, lambda m: m.cosine)
+        return Keep().derivative(point, batch, plan, lambda m: m.cosine)
 
     torch.testing.assert_close(at(1.0).moments.cosine, at(1e6).moments.cosine)
     torch.testing.assert_close(at(1.0).gradient, at(1e6).gradient)
@@ -171,8 +172,48 @@ def test_norms_beyond_the_square_root_of_float32_do_not_overflow():
     found = case("float32")
     model, batch = build(found)
     problem = Problem(model, lambda y, t: 1e25 * found.loss_fn(y, t))
-    problem.place(problem.unit_scales)
+    point = problem.at(problem.unit_scales)
     plan = make_plan(problem, problem.prepare(batch), 2, 0.0, "cover", "sub-batch")
-    ours = derivative(problem, problem.prepare(batch), plan, lambda m: m.cosine)
+    ours = Keep().derivative(point, problem.prepare(batch), plan, lambda m: m.cosine)
     assert ours.moments.norm > 1e20
     assert torch.isfinite(ours.gradient).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_points_can_be_open_at_once(engine):
+    """The graph of one point is differentiated after another point was evaluated inside."""
+    found = case("checkpoint")  # runs its forward pass again in the backward pass
+    model, batch = build(found)
+    problem = Problem(model, found.loss_fn)
+    names = problem.differentiated
+    first, second = problem.at(problem.unit_scales), problem.at(0.5 * problem.unit_scales)
+    with second.session() as session:
+        expected = session.gradient(session.loss(batch), names)
+    with first.session() as outer:
+        wanted = outer.gradient(outer.loss(batch), names)
+        loss = outer.loss(batch)
+        with second.session() as inner:
+            assert inner.point is second
+            inside = inner.gradient(inner.loss(batch), names)
+        after = outer.gradient(loss, names)
+    torch.testing.assert_close(inside, expected, rtol=0, atol=0)
+    torch.testing.assert_close(after, wanted, rtol=0, atol=0)
+    plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch")
+    with first.session():
+        nested = ENGINES[engine].derivative(second, batch, plan, nio_objective)
+    alone = ENGINES[engine].derivative(second, batch, plan, nio_objective)
+    torch.testing.assert_close(nested.gradient, alone.gradient, rtol=0, atol=0)
+
+
+def test_a_moved_point_leaves_the_first_where_it_was():
+    model, batch = build(case("plain"))
+    problem = Problem(model, case("plain").loss_fn)
+    point = problem.at(problem.unit_scales)
+    name = problem.trainable[0]
+    moved = point.moved({name: torch.ones_like(point.values[name])})
+    torch.testing.assert_close(moved.values[name], point.values[name] + 1)
+    assert torch.equal(point.values[name], model.get_parameter(name))
+    with point.session() as here:
+        first = here.loss(batch)
+    with moved.session() as there:
+        assert there.loss(batch) != first

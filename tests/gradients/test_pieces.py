@@ -1,15 +1,17 @@
-"""Several pieces in one pass: the same as one by one, and a way back where that cannot be."""
+"""Several pieces in one pass give the same gradients as one by one, where that is possible."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.gradients import pieces as rows
-from neuroinit.gradients.derivative import derivative
+from neuroinit.gradients.engines import Keep
+from neuroinit.gradients.pieces import _grouped
 from neuroinit.gradients.plan import make_plan
+from neuroinit.gradients.trials import TRIAL, try_separating
 from neuroinit.model.problem import Problem
 from tests.utils.architectures import ZOO, case
+from tests.utils.engines import ENGINES
 
 
 class Tokens(nn.Module):
@@ -86,19 +88,18 @@ def vectors(n, size=4):
 def problem_of(model):
     problem = Problem(model.double(), F.cross_entropy)
     problem.seed, count = 0, len(problem.scaled)
-    problem.place(torch.linspace(0.6, 1.4, count, dtype=torch.float64))
-    return problem
+    return problem, problem.at(torch.linspace(0.6, 1.4, count, dtype=torch.float64))
 
 
 def both(model, batch, engine, D=4, r=0.3):
     """The derivative by one pass, and piece by piece."""
     found = []
-    for tells in (None, False):
-        problem = problem_of(model)
-        problem.tells_pieces = tells
+    for separable in (None, False):
+        problem, point = problem_of(model)
+        problem.traits.separable = separable
         plan = make_plan(problem, batch, D, r, "cover", "batch")
-        ours = derivative(problem, batch, plan, lambda m: m.cosine + m.norm, engine)
-        found.append((problem.tells_pieces, ours))
+        ours = ENGINES[engine].derivative(point, batch, plan, lambda m: m.cosine + m.norm)
+        found.append((problem.traits.separable, ours))
     return found
 
 
@@ -106,8 +107,8 @@ def both(model, batch, engine, D=4, r=0.3):
 @pytest.mark.parametrize("r", [0.0, 0.3])
 def test_a_transformer_in_one_pass_is_the_same_as_in_pieces(engine, r):
     torch.manual_seed(0)
-    (told, ours), (_, wanted) = both(Tokens(), images(16), engine, D=4, r=r)
-    assert told
+    (separable, ours), (_, wanted) = both(Tokens(), images(16), engine, D=4, r=r)
+    assert separable
     assert ours.loss == pytest.approx(wanted.loss, rel=1e-12)
     torch.testing.assert_close(ours.moments.norms, wanted.moments.norms, rtol=1e-10, atol=0)
     torch.testing.assert_close(ours.gradient, wanted.gradient, rtol=1e-8, atol=1e-10)
@@ -120,41 +121,39 @@ def test_a_transformer_in_one_pass_is_the_same_as_in_pieces(engine, r):
 )
 def test_models_that_a_trial_gives_away(model, batch):
     torch.manual_seed(0)
-    (told, ours), (_, wanted) = both(model(), batch, "keep")
-    assert told is False
+    (separable, ours), (_, wanted) = both(model(), batch, "keep")
+    assert separable is False
     torch.testing.assert_close(ours.gradient, wanted.gradient, rtol=0, atol=0)
 
 
-TELLS = {"plain", "relu", "in_place", "tied_linear", "frozen", "zero_dimensional", "deep_residual",
-         "layer_norm", "conv_1d", "conv_transpose", "fused_attention", "checkpoint", "group_norm",
-         "rms_norm", "instance_norm", "embedding", "tied_embedding", "attention",
-         "transformer"}  # fmt: skip
+NOT_SEPARABLE = {
+    *("unused", "bare", "containers", "bilinear", "functional_dropout", "lstm", "gru"),
+    *("batch_norm_1d", "batch_norm_2d", "batch_norm_3d", "eval_batch_norm"),
+    *("weight_norm", "spectral_norm", "old_weight_norm"),
+    *("dict_output", "dict_batch", "contrastive"),
+}
 
 
 @pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
-def test_which_models_of_the_zoo_it_is_for(found):
+def test_which_models_of_the_zoo_are_separable(found):
     torch.manual_seed(0)
     problem = Problem(found.build(), found.loss_fn, found.compute_loss)
-    problem.place(problem.unit_scales)
-    told = rows.tells_pieces(problem, problem.prepare(found.batch(8)))
-    if found.name in TELLS:
-        assert told
-    if not found.independent or found.compute_loss is not None:
-        assert not told
+    try_separating(problem.at(problem.unit_scales), problem.prepare(found.batch(8)))
+    assert problem.traits.separable is (found.name not in NOT_SEPARABLE)
 
 
 def test_a_model_that_changes_its_way_later():
     torch.manual_seed(0)
     model, batch = Fickle(), vectors(16)
-    problem = problem_of(model)
+    problem, point = problem_of(model)
     plan = make_plan(problem, batch, 4, 0.0, "cover", "batch")
-    for engine in ("keep", "stream"):
-        problem.tells_pieces, model.plain = None, True
-        before = derivative(problem, batch, plan, lambda m: m.cosine, engine)
-        assert problem.tells_pieces
+    for engine in ENGINES.values():
+        problem.traits.separable, model.plain = None, True
+        before = engine.derivative(point, batch, plan, lambda m: m.cosine)
+        assert problem.traits.separable
         model.plain = False
-        after = derivative(problem, batch, plan, lambda m: m.cosine, engine)
-        assert problem.tells_pieces is False
+        after = engine.derivative(point, batch, plan, lambda m: m.cosine)
+        assert problem.traits.separable is False
         torch.testing.assert_close(before.gradient, after.gradient)
 
 
@@ -162,26 +161,27 @@ def test_a_scale_of_zero_takes_the_other_way():
     torch.manual_seed(0)
     model, batch = case("plain").build(), case("plain").batch(8)
     found = []
-    for tells in (True, False):
+    for separable in (True, False):
         problem = Problem(model, F.cross_entropy)
         scales = problem.unit_scales
         scales[0] = 0.0
-        problem.place(scales)
-        problem.tells_pieces = tells
+        problem.traits.separable = separable
         plan = make_plan(problem, batch, 2, 0.0, "cover", "batch")
-        found.append(derivative(problem, batch, plan, lambda m: m.norm).gradient)
+        point = problem.at(scales)
+        found.append(Keep().derivative(point, batch, plan, lambda m: m.norm).gradient)
     torch.testing.assert_close(found[0], found[1])
 
 
 def test_a_trial_that_does_not_fit_is_no_error():
     class Full(nn.Linear):
         def forward(self, x):
-            if len(x) == rows.TRIAL:
+            if len(x) == TRIAL:
                 raise torch.OutOfMemoryError("out of memory")
             return super().forward(x)
 
-    problem = problem_of(Full(4, 3))
-    assert rows.tells_pieces(problem, vectors(16)) is False
+    problem, point = problem_of(Full(4, 3))
+    try_separating(point, vectors(16))
+    assert problem.traits.separable is False
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_a_trial_that_does_not_fit_is_no_error():
      (16, 2, [[(0, 3), (3, 8)], [(8, 16)]])],
 )  # fmt: skip
 def test_groups_have_so_many_samples_and_pieces(at_once, most, wanted):
-    assert rows._grouped([(0, 3), (3, 8), (8, 16)], at_once, most) == wanted
+    assert _grouped([(0, 3), (3, 8), (8, 16)], at_once, most) == wanted
 
 
 def test_pieces_with_a_gap_between_them_are_not_one_pass():
-    assert rows._grouped([(0, 3), (4, 8)], 16, 9) == [[(0, 3)], [(4, 8)]]
+    assert _grouped([(0, 3), (4, 8)], 16, 9) == [[(0, 3)], [(4, 8)]]

@@ -16,12 +16,12 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import neuroinit as ni
-from neuroinit.gradients.derivative import ENGINES
 from neuroinit.gradients.plan import make_plan
 from neuroinit.gradients.statistics import measure
 from neuroinit.model.problem import Problem
 from tests.utils import oracles
 from tests.utils.architectures import ZOO
+from tests.utils.engines import ENGINES
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 OVERLAP = ni.NIO(steps=2, sub_batches=2, overlap=0.5)
@@ -317,10 +317,9 @@ def test_autocast_around_the_call_changes_nothing():
 def test_statistics_do_not_depend_on_how_many_gradients_are_held(found):
     torch.manual_seed(0)
     problem = Problem(found.build(), found.loss_fn, found.compute_loss)
-    problem.place(problem.unit_scales)
-    batch = problem.prepare(found.batch(12))
+    point, batch = problem.at(problem.unit_scales), problem.prepare(found.batch(12))
     plan = make_plan(problem, batch, 6, 0.0, "cover", "sub-batch")
-    whole, tiled = measure(problem, batch, plan), measure(problem, batch, plan, held=2)
+    whole, tiled = measure(point, batch, plan), measure(point, batch, plan, held=2)
     torch.testing.assert_close(whole.cosines, tiled.cosines, rtol=1e-6, atol=1e-9)
     assert whole.loss == tiled.loss
     assert [x.norm for x in whole.layers] == pytest.approx([x.norm for x in tiled.layers])

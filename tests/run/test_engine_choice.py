@@ -12,7 +12,7 @@ from neuroinit.common.errors import out_of_memory
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from neuroinit.run import engine_choice as memory
-from neuroinit.run.engine_choice import Room, fitting, graph_bytes
+from neuroinit.run.engine_choice import KEEP, STREAM, Schedule, choose_schedule, graph_bytes
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 METHOD = ni.NIO(steps=3, sub_batches=2, gamma=1.0)
@@ -49,30 +49,32 @@ def network(*extra):
 
 def chosen(model, batch, limit):
     problem = Problem(model, F.cross_entropy)
-    problem.place(problem.unit_scales)
+    point = problem.at(problem.unit_scales)
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch")
-    return fitting(problem, batch, plan, Room("auto"), limit), graph_bytes(problem, batch, plan, 0)
+    found = choose_schedule(point, batch, plan, Schedule(None), limit)
+    return found, graph_bytes(point, batch, plan.pieces[0], False)
 
 
 def test_auto_keeps_then_streams_then_cuts(batches):
-    room, piece = chosen(network(), batches[0], 2**40)
-    assert room == Room("keep")
+    schedule, piece = chosen(network(), batches[0], 2**40)
+    assert schedule == Schedule(KEEP)
     vectors = 4 * 4 * sum(p.numel() for p in network().parameters())
     needed = (1 + memory.WORK) * piece
-    assert chosen(network(), batches[0], int(needed + vectors))[0] == Room("stream", 4)
-    assert chosen(network(), batches[0], int(needed / 4 + vectors))[0] == Room("stream", 2)
+    assert chosen(network(), batches[0], int(needed + vectors))[0] == Schedule(STREAM, 4)
+    assert chosen(network(), batches[0], int(needed / 4 + vectors))[0] == Schedule(STREAM, 2)
 
 
 def test_slices_of_one_forward_pass_are_not_taken_for_free(batches):
     problem = Problem(network(nn.BatchNorm1d(32)), F.cross_entropy)
-    problem.place(problem.unit_scales)
+    point = problem.at(problem.unit_scales)
 
     def least_that_keeps(d):
         plan = make_plan(problem, batches[0], d, 0.0, "cover", "batch")
-        sizes = range(2**12, 2**19, 2**10)
-        return next(
-            s for s in sizes if fitting(problem, batches[0], plan, Room("auto"), s).engine == "keep"
-        )
+        for size in range(2**12, 2**19, 2**10):
+            found = choose_schedule(point, batches[0], plan, Schedule(None), size)
+            if found.engine is KEEP:
+                return size
+        raise AssertionError("`keep` is never chosen")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a step does not fit
@@ -93,13 +95,8 @@ def test_a_container_has_less_than_its_host(tmp_path, monkeypatch):
 
 def test_graph_bytes_grow_with_the_samples(batches):
     problem = Problem(network(), F.cross_entropy)
-    problem.place(problem.unit_scales)
-    sizes = [
-        graph_bytes(
-            problem, batches[0], make_plan(problem, batches[0], d, 0.0, "cover", "batch"), 0
-        )
-        for d in (4, 2, 1)
-    ]
+    point = problem.at(problem.unit_scales)
+    sizes = [graph_bytes(point, batches[0], (0, stop), False) for stop in (4, 8, 16)]
     assert sizes[0] < sizes[1] < sizes[2]
 
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.gradients.derivative import ENGINES
 from tests.utils.architectures import ZOO, case
+from tests.utils.engines import ENGINES
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 pytestmark = pytest.mark.filterwarnings("ignore:All-zero tensors")  # one case is about them
@@ -256,7 +256,7 @@ def test_dropout_is_off():
 def test_a_blocking_zero_is_reported_and_reinit_zeros_helps():
     found = case("zero_gain")
     model, batches = build(found)
-    with pytest.warns(UserWarning, match="All-zero tensors keep the gradient from .*reinit_zeros"):
+    with pytest.warns(UserWarning, match="All-zero tensors block the gradient of .*reinit_zeros"):
         result = ni.optimize(model, batches, found.loss_fn, METHOD)
     assert result.blocked
     assert "no gradient because of all-zero tensors" in repr(result)

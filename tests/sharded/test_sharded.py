@@ -23,7 +23,7 @@ def test_sharded_models_find_what_whole_ones_find(tmp_path):
         assert found["promises"] == [True, True, True]
     sharded, method, inexact = outcomes[0]["value"]["refused"]
     assert "The model is sharded" in sharded
-    assert "is for `NIO` only" in method
+    assert "is not supported by `GradInit`" in method
     assert "is too inexact for this model" in inexact
 
 

@@ -46,11 +46,11 @@ class Scaled:
         (loss,) = functional_call(losses, swapped, (cut(batch, slice(None)), [slice(None)]))
         return loss
 
-    def gradient(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
+    def gradient(self, batch: Any, names: list[str] | None = None) -> tuple[Tensor, list[Tensor]]:
+        """The loss, and its gradient by some parameters; by all if there are no names."""
         loss = self.loss(batch, self.theta)
-        found = torch.autograd.grad(
-            loss, list(self.theta.values()), create_graph=True, materialize_grads=True
-        )
+        by = [self.theta[name] for name in names or self.theta]
+        found = torch.autograd.grad(loss, by, create_graph=True, materialize_grads=True)
         return loss, [g.to_dense() for g in found]
 
     def by_scales(self, value: Tensor) -> dict[str, float]:
@@ -70,12 +70,17 @@ def gradinit_derivative(
     optimizer: str = "sgd",
     normalize: bool = True,
     through_update: bool = False,
+    names: list[str] | None = None,
 ) -> tuple[bool, float, dict[str, float]]:
-    """Whether the bound is exceeded, what is descended, and its derivative by the scales."""
+    """Whether the bound is exceeded, what is descended, and its derivative by the scales.
+
+    Only the parameters in ``names`` count in the norm and move; by default all.
+    """
     first, second = sub_batch_slices_cover(len(next(leaves(batch))), 2, 0.5)
     with twice_differentiable():
         at = Scaled(model, loss_fn, compute_loss, scales or {})
-        _, g = at.gradient(cut(batch, first))
+        names = names or list(at.theta)
+        _, g = at.gradient(cut(batch, first), names)
         flat = torch.cat([part.flatten() for part in g])
         norm = flat.abs().sum() if optimizer == "adam" else flat.norm()
         if norm.item() > gamma:
@@ -86,26 +91,36 @@ def gradinit_derivative(
             update = [part / norm for part in g] if normalize else g
         if not through_update:
             update = [part.detach() for part in update]
-        moved = {
-            name: value - eta * part
-            for (name, value), part in zip(at.theta.items(), update, strict=True)
-        }
+        moved = dict(at.theta)
+        for name, part in zip(names, update, strict=True):
+            moved[name] = at.theta[name] - eta * part
         value = at.loss(cut(batch, second), moved) / eta
         return False, value.item(), at.by_scales(value)
 
 
 def gradinit(
-    model: nn.Module, batches: list, loss_fn: Any, *, steps: int, lr: float, **options: Any
+    model: nn.Module,
+    batches: list,
+    loss_fn: Any,
+    *,
+    steps: int,
+    lr: float,
+    bias_floor: float = 0.01,
+    unscaled: tuple[str, ...] = (),
+    **options: Any,
 ) -> tuple[dict[str, float], list[bool]]:
     """Some steps of GradInit with the Adam of the released code."""
-    scales = {name: 1.0 for name, p in trainable(model).items() if bool((p != 0).any())}
+    live = [name for name, p in trainable(model).items() if bool((p != 0).any())]
+    scales = {name: 1.0 for name in live if name not in unscaled}
     adams = {name: ReferenceAdam(lr, 1.0) for name in scales}
     kinds = []
     for batch in islice(cycle(batches), steps):
         kind, _, found = gradinit_derivative(model, batch, loss_fn, None, scales, **options)
         kinds.append(kind)
         for name in scales:
-            scales[name] = max(scales[name] - adams[name].step(found[name], kind), 0.01)
+            floor = bias_floor if "bias" in name else 0.01
+            if scales[name] != 0:  # a tensor that has become zero stays zero
+                scales[name] = max(scales[name] - adams[name].step(found[name], kind), floor)
     return scales, kinds
 
 

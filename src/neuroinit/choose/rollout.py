@@ -1,26 +1,34 @@
-"""Short trainings of copies of a model's parameters, with the user's own optimizer."""
+"""Short trainings of copies of a model's parameters, with the user's own optimizer.
+
+With several ranks each computes the gradient of its own batch, and all step by the mean gradient of
+all samples, as DistributedDataParallel does. So the parameters are the same on all ranks, and so
+are the scores, which are means over the samples of all ranks.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch
+from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.model.optimizers import OptimizerLike, twin_of
+from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
 
 class Rollout:
-    """One candidate's parameters on their way.
+    """The training of one candidate.
 
     Args:
-        problem: The model and its loss.
-        values: Where it starts, by name.
+        problem: The model and its loss; its ranks train together.
+        values: The parameters at the start, by name; the same on all ranks.
         optimizer: As for :func:`twin_of`.
-        haste: What its learning rate is multiplied by.
+        haste: Factor of its learning rate.
     """
 
     def __init__(
@@ -44,22 +52,25 @@ class Rollout:
 
     @property
     def diverged(self) -> bool:
-        """Whether a loss was not finite; it is not trained on then."""
+        """Whether a loss was not finite; no further steps are taken then."""
         return bool(self.losses) and not math.isfinite(self.losses[-1])
 
     def train(self, batches: Iterator[Any], steps: int) -> None:
         """Some optimizer steps."""
-        with self._session():
+        with self._point.session() as session:
             for _ in range(steps):
                 if self.diverged:
                     return
                 batch = self.problem.prepare(next(batches))
                 seen: list[float] = []
 
-                def closure(batch: Any = batch, seen: list[float] = seen) -> Tensor:
-                    loss = self.problem.loss(batch)
+                def closure(batch: Batch = batch, seen: list[float] = seen) -> Tensor:
+                    loss = session.loss(batch)
                     found = torch.autograd.grad(loss, self.trained, allow_unused=True)
-                    for value, gradient in zip(self.trained, found, strict=True):
+                    loss, gradients = self._mean_over_ranks(
+                        loss, found, self.problem.layout.size(batch)
+                    )
+                    for value, gradient in zip(self.trained, gradients, strict=True):
                         value.grad = gradient
                     seen.append(loss.item())
                     return loss
@@ -67,12 +78,34 @@ class Rollout:
                 self.optimizer.step(closure)  # type: ignore[arg-type]
                 self.losses.append(seen[0])
 
-    def judge(self, batches: Iterable[Any]) -> list[float]:
-        """The loss on every batch; infinite where it is not finite."""
-        with self._session(), torch.no_grad():
-            found = [float(self.problem.loss(self.problem.prepare(batch))) for batch in batches]
-        return [loss if math.isfinite(loss) else math.inf for loss in found]
+    def _mean_over_ranks(
+        self, loss: Tensor, gradients: Sequence[Tensor | None], size: int
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """The loss and the gradients of the samples of all ranks; ``None`` if no rank has one."""
+        ranks = self.problem.ranks
+        if ranks.alone:
+            return loss, gradients
+        found = zeros_if_missing(gradients, self.trained)
+        used = [float(g is not None) for g in gradients]
+        numbers = torch.tensor([size, size * loss.item(), *used], dtype=torch.float64, device="cpu")
+        total, weighted, *used = ranks.sum(numbers).tolist()
+        mean = ranks.sum(flatten(found) * (size / total))
+        parts = unflatten(mean, self.trained)
+        known = [part if count else None for part, count in zip(parts, used, strict=True)]
+        return torch.full_like(loss, weighted / total), known
 
-    def _session(self) -> Any:
-        self.problem.hold(self.values)
-        return self.problem.session()
+    def judge(self, batches: Sequence[Batch]) -> list[float]:
+        """The loss on every batch of all ranks; infinite where it is not finite."""
+        with self._point.session() as session, torch.no_grad():
+            found = [float(session.loss(self.problem.prepare(batch))) for batch in batches]
+        losses = [loss if math.isfinite(loss) else math.inf for loss in found]
+        if self.problem.ranks.alone:
+            return losses
+        sizes = [self.problem.layout.size(batch) for batch in batches]
+        rows = [[loss * size, size] for loss, size in zip(losses, sizes, strict=True)]
+        table = self.problem.ranks.sum(torch.tensor(rows, dtype=torch.float64, device="cpu"))
+        return [weighted / size for weighted, size in table.tolist()]
+
+    @property
+    def _point(self) -> Point:
+        return self.problem.at_values(self.values)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 
-def _twice(function: Callable[..., None], *arguments: Any) -> None:
-    """Run what can be repeated to its end, even if Ctrl-C is pressed in the middle."""
+def run_to_the_end(function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function that can be repeated; if Ctrl-C interrupts it, call it again, then raise."""
     try:
         function(*arguments)
     except BaseException:
@@ -23,7 +23,7 @@ def _twice(function: Callable[..., None], *arguments: Any) -> None:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Autograd works in whatever mode the caller is; random states come back as they were."""
+    """Enable autograd in any mode of the caller's; restore all random states on leaving."""
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy else None
@@ -32,9 +32,9 @@ def isolated() -> Iterator[None]:
         try:
             yield
         finally:
-            _twice(random.setstate, python_state)
+            run_to_the_end(random.setstate, python_state)
             if numpy:
-                _twice(numpy.random.set_state, numpy_state)
+                run_to_the_end(numpy.random.set_state, numpy_state)
 
 
 def random_state() -> str:
@@ -60,7 +60,7 @@ def set_random_state(text: str) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the generators in use; ``torch.manual_seed`` formats a stack trace for idle ones."""
+    """Seed all generators in use, faster than ``torch.manual_seed`` does."""
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)

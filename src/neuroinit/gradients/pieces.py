@@ -1,147 +1,186 @@
-"""The gradients of several pieces of a batch by one pass over all of them.
+"""First-order passes: the losses and gradients of the pieces of a batch.
 
-Where samples do not see each other, the layers of :mod:`neuroinit.kernels` have the activations of
-every piece in front of them: only the products with a weight's gradient or direction are taken
-piece by piece, and everything else for all samples at once. Whether a model allows it is tried.
+Where the model allows it, one pass is taken over several pieces: the replaced layers of
+:mod:`neuroinit.kernels` have the activations of all pieces, and compute only the products with the
+gradient of a weight piece by piece. Otherwise every piece is a pass of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Interval, batch_size, cut
-from neuroinit.common.errors import out_of_memory
-from neuroinit.common.tensors import filled, flatten, unflatten
-from neuroinit.gradients.backward import backward_by, check_loss, gradient_of, second_backward
-from neuroinit.gradients.plan import Plan
+from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
+from neuroinit.model.finite import check_loss
 from neuroinit.model.problem import Problem
+from neuroinit.model.session import Session
 
-TRIAL = 9  # samples of the trial
-ENTRIES = 2**22  # of the gradients that `stream` holds at once, if there is more than one
+if TYPE_CHECKING:
+    from neuroinit.gradients.plan import Plan
+
+ENTRIES = 2**22  # of the gradients that are held at once, if there is more than one
 
 
 @dataclass(frozen=True)
-class Group:
-    """One piece, or several that one pass was taken of.
+class Pass:
+    """The result of a pass over one piece, or over several pieces together.
 
     Args:
         losses: One a piece.
-        gradients: By every parameter that is looked at; of several pieces, a row a piece.
-        rows: What the layers are told; ``None`` for one piece.
+        gradients: One a parameter. Of several pieces, dimension 0 counts the pieces.
+        pieces: What the replaced layers were told; ``None`` for one piece.
     """
 
     losses: list[Tensor]
     gradients: Sequence[Tensor]
-    rows: PieceParameters | None = None
+    pieces: PieceParameters | None = None
 
     @property
     def vectors(self) -> list[Tensor]:
-        """The gradients of the pieces as flat vectors."""
-        if self.rows is None:
+        """The gradient of every piece as a flat vector."""
+        if self.pieces is None:
             return [flatten(self.gradients)]
         count, device = len(self.losses), self.gradients[0].device
         parts = [g.detach().reshape(count, -1).to(device) for g in self.gradients]
         return list(torch.cat(parts, 1))
 
 
-def backward_through(
-    problem: Problem, groups: Sequence[Group], directions: Sequence[Tensor], whole: bool = False
-) -> Tensor:
-    """``<W_k, sum_s [H_s v_s]_k>`` for every scale; ``whole`` as in :class:`Plan`."""
-    total, waiting = torch.zeros_like(problem.unit_scales), list(directions)
-    alone: list[tuple[Tensor, ...]] = []
-    along: list[Tensor] = []
-    for group in groups:
-        own, waiting = waiting[: len(group.losses)], waiting[len(group.losses) :]
-        if group.rows is None:
-            alone.append(tuple(group.gradients))
-            along += own
-            continue
-        parts = zip(*(unflatten(d, [g[0] for g in group.gradients]) for d in own), strict=True)
-        with problem.by_piece(group.rows):
-            total = total + backward_by(problem, group.gradients, [torch.stack(p) for p in parts])
-    if alone:
-        total = total + second_backward(problem, alone, along, retain_graph=whole)
-    return total
-
-
 def passes_over(
-    problem: Problem,
-    batch: Any,
+    session: Session,
+    batch: Batch,
     plan: Plan,
-    at_once: int,
+    names: Sequence[str],
+    samples: int,
+    pieces: int | None = None,
     create_graph: bool = False,
-    names: Sequence[str] | None = None,
-    most: int | None = None,
-) -> Iterator[Group]:
-    """The losses and gradients of a plan's pieces, by as few passes as can be.
+) -> Iterator[Pass]:
+    """The losses and gradients of a plan's pieces, in as few passes as possible.
+
+    Whether pieces are separable was tried before, see ``trials.py``; if not, they are taken one by
+    one.
 
     Args:
-        problem: In a session.
+        session: Where the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
-        at_once: The most samples of a pass, if there is a choice.
-        create_graph: Whether there will be a second backward.
-        names: The parameters; by default those that are looked at.
-        most: The most pieces of a pass.
+        names: The parameters that the gradients are taken by.
+        samples: Most samples in a pass over several pieces.
+        pieces: Most pieces in a pass; no limit by default.
+        create_graph: Keep the graph of the gradients for a second backward.
     """
-    names = problem.differentiated if names is None else names
-    if plan.whole or not tells_pieces(problem, batch):
-        for loss in problem.losses(batch, plan.pieces, plan.whole):
-            yield _alone(problem, loss, names, create_graph, plan.whole)
+    if plan.one_forward or not session.problem.traits.separable:
+        for loss in session.losses(batch, plan.pieces, plan.one_forward):
+            yield pass_of_piece(session, loss, names, create_graph, plan.one_forward)
         return
-    for pieces in _grouped(plan.pieces, at_once, most or len(plan.pieces)):
-        try:
-            found = [_together(problem, batch, pieces, names, create_graph)]
-        except NotSeparableError:  # the model took another way with these than in the trial
-            problem.tells_pieces = False
-            losses = problem.losses(batch, pieces, False)
-            found = [_alone(problem, loss, names, create_graph) for loss in losses]
-        while found:
-            yield found.pop(0)
+    for group in _grouped(plan.pieces, samples, pieces or len(plan.pieces)):
+        yield from _passes_of(session, batch, group, names, create_graph)
 
 
-def _alone(
-    problem: Problem, loss: Tensor, names: Sequence[str], create_graph: bool, whole: bool = False
-) -> Group:
-    return Group([loss.detach()], gradient_of(problem, loss, names, create_graph, whole))
-
-
-def _together(
-    problem: Problem,
-    batch: Any,
+def _passes_of(
+    session: Session,
+    batch: Batch,
     pieces: Sequence[Interval],
     names: Sequence[str],
     create_graph: bool,
-) -> Group:
-    if not problem.tells_pieces:  # an earlier group has shown it
-        raise NotSeparableError
-    batch = cut(batch, pieces[0][0], pieces[-1][1])
-    rows, theta = problem.rows(pieces, names), problem.theta(names)
-    leaves = list(rows.leaves.values())
-    with problem.by_piece(rows):
-        losses = list(problem.losses(batch, rows.intervals, whole=True))
+) -> Iterator[Pass]:
+    """One pass over some pieces, or one pass each where the model turns out not to be separable."""
+    traits = session.problem.traits
+    found: list[Pass] = []
+    if traits.separable:
+        try:
+            found = [one_pass(session, batch, pieces, names, create_graph)]
+        except NotSeparableError:  # the model computes these differently than in the trial
+            traits.separable = False
+    if not traits.separable:
+        losses = session.losses(batch, pieces, False)
+        found = [pass_of_piece(session, loss, names, create_graph) for loss in losses]
+    while found:  # the caller is to hold the only reference to a graph
+        yield found.pop(0)
+
+
+def pass_of_piece(
+    session: Session,
+    loss: Tensor,
+    names: Sequence[str],
+    create_graph: bool = False,
+    retain_graph: bool = False,
+) -> Pass:
+    """The pass over one piece, from its loss."""
+    gradients = session.gradient(loss, names, create_graph, retain_graph)
+    return Pass([loss.detach()], gradients)
+
+
+def one_pass(
+    session: Session,
+    batch: Batch,
+    pieces: Sequence[Interval],
+    names: Sequence[str],
+    create_graph: bool,
+) -> Pass:
+    """One pass over several consecutive pieces.
+
+    Raises:
+        NotSeparableError: If the gradients of the pieces cannot be kept apart.
+    """
+    batch = session.problem.layout.cut(batch, pieces[0][0], pieces[-1][1])
+    parameters, tensors = session.piece_parameters(pieces, names), session.point.tensors(names)
+    leaves = list(parameters.leaves.values())
+    with session.separating(parameters):
+        losses = list(session.losses(batch, parameters.intervals, one_forward=True))
         total = torch.stack(losses).sum()
         check_loss(total)
-        found = problem.gradient_by(total, [*leaves, *theta], create_graph)
-    if len(leaves) < len(theta) or any(g is not None for g in found[len(leaves) :]):
+        found = session.gradient_by(total, [*leaves, *tensors], create_graph)
+    if len(leaves) < len(tensors) or any(g is not None for g in found[len(leaves) :]):
         raise NotSeparableError
-    gradients = filled(found[: len(leaves)], leaves)
-    return Group([loss.detach() for loss in losses], gradients, rows)
+    gradients = zeros_if_missing(found[: len(leaves)], leaves)
+    return Pass([loss.detach() for loss in losses], gradients, parameters)
 
 
-def _grouped(pieces: Sequence[Interval], at_once: int, most: int) -> list[list[Interval]]:
-    """Pieces that follow one another, so many samples and pieces at most, or one larger piece."""
+def second_backward(
+    session: Session,
+    passes: Sequence[Pass],
+    directions: Sequence[Tensor],
+    retain_graph: bool = False,
+) -> Tensor:
+    """``<W_k, sum_s [H_s v_s]_k>`` for every scale.
+
+    Args:
+        session: The session of the passes.
+        passes: First-order passes with their graphs.
+        directions: ``v_s`` of every piece as a flat vector, in order.
+        retain_graph: Keep the graphs of passes over one piece for a further call.
+    """
+    waiting = iter(directions)
+    total = torch.zeros_like(session.problem.unit_scales)
+    outputs: list[Tensor] = []
+    vectors: list[Tensor] = []
+    for made in passes:
+        own = [next(waiting) for _ in made.losses]
+        if made.pieces is None:
+            outputs += made.gradients
+            vectors += unflatten(own[0], made.gradients)
+            continue
+        parts = zip(*(unflatten(v, [g[0] for g in made.gradients]) for v in own), strict=True)
+        with session.separating(made.pieces):
+            along = [torch.stack(part) for part in parts]
+            total = total + session.second_backward(made.gradients, along)
+    if outputs:
+        total = total + session.second_backward(outputs, vectors, retain_graph)
+    return total
+
+
+def _grouped(pieces: Sequence[Interval], samples: int, most: int) -> list[list[Interval]]:
+    """Groups of consecutive pieces with at most so many samples and pieces; or one larger piece."""
     found: list[list[Interval]] = []
     for start, stop in pieces:
         last = found[-1] if found else []
-        fits = last and last[-1][1] == start and stop - last[0][0] <= at_once and len(last) < most
+        fits = last and last[-1][1] == start and stop - last[0][0] <= samples and len(last) < most
         if fits:
             last.append((start, stop))
         else:
@@ -149,63 +188,11 @@ def _grouped(pieces: Sequence[Interval], at_once: int, most: int) -> list[list[I
     return found
 
 
-def may_tell_pieces(problem: Problem) -> bool:
-    """Whether the gradients of pieces might be had in one pass over several."""
-    possible = problem.compute_loss is None and not problem.batch_norms
-    return possible and problem.tells_pieces is not False
+def streamed_samples(problem: Problem, batch: Batch, plan: Plan) -> int:
+    """Samples that `stream` takes at once: a quarter, for about a training step's memory."""
+    return plan.microbatch or -(-problem.layout.size(batch) // 4)
 
 
-def tells_pieces(problem: Problem, batch: Any) -> bool:
-    """Whether they can; tried where the gradients are those of a step."""
-    if problem.tells_pieces is None:
-        problem.tells_pieces = may_tell_pieces(problem) and _tried(problem, batch)
-    return problem.tells_pieces
-
-
-def _tried(problem: Problem, batch: Any) -> bool:
-    """Whether one pass over two pieces finds what two passes find, parameter by parameter.
-
-    Networks whose gradients explode have them of very different sizes, so rounding is measured by
-    the largest gradient of a module.
-    """
-    size = min(batch_size(batch), TRIAL)
-    if size == 1:
-        return False
-    pieces, names = [(0, size // 3 or 1), (size // 3 or 1, size)], problem.trainable
-    problem.tells_pieces = True
-    try:
-        with problem.session():
-            rows = _together(problem, batch, pieces, names, False).gradients
-            losses = problem.losses(batch, pieces, False)
-            apart = [_alone(problem, loss, names, False).gradients for loss in losses]
-    except NotSeparableError:
-        return False
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        return False
-    finally:
-        problem.tells_pieces = None
-    wanted = [torch.stack(found) for found in zip(*apart, strict=True)]
-    tolerance = 1e-8 if wanted[0].dtype == torch.float64 else 1e-3
-    errors = [float(problem.norm(r - w)) for r, w in zip(rows, wanted, strict=True)]
-    norms = [float(problem.norm(w)) for w in wanted]
-    modules = [n.rpartition(".")[0] for n in names]
-    largest: dict[str, float] = {}
-    for module, norm in zip(modules, norms, strict=True):
-        largest[module] = max(norm, largest.get(module, 0.0))
-    return all(
-        error <= tolerance * (norm + 1e-3 * largest[module])
-        for error, norm, module in zip(errors, norms, modules, strict=True)
-    )
-
-
-def quarter(batch: Any, plan: Plan) -> int:
-    """The samples that `stream` takes at once: about a training step's memory."""
-    return plan.microbatch or -(-batch_size(batch) // 4)
-
-
-def few(problem: Problem) -> int:
-    """The pieces that `stream` takes at once."""
-    theta = problem.theta(problem.differentiated)
-    return max(1, ENTRIES // sum(t.numel() for t in theta))
+def streamed_pieces(problem: Problem) -> int:
+    """Pieces that `stream` takes at once, by the size of their gradients."""
+    return max(1, ENTRIES // sum(problem.start[n].numel() for n in problem.differentiated))

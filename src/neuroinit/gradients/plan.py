@@ -1,114 +1,137 @@
-"""The pieces of a batch that are computed, for models whose samples may see each other."""
+"""What is computed of a batch: pieces, and the sub-batches as weighted sums of pieces.
+
+Where the loss of a sample does not depend on the samples beside it, overlapping sub-batches are cut
+into pieces so that no sample is computed twice, and large sub-batches into micro-batches:
+
+    g_d = sum_s weights[d, s] g_s,        H_d v = sum_s weights[d, s] H_s v.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Interval, batch_size
+from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.checks import check_choice, check_count, check_overlap
-from neuroinit.gradients.independence import are_independent
 from neuroinit.gradients.sub_batches import SPLITS, sub_batches
+from neuroinit.gradients.trials import samples_are_independent
 from neuroinit.model.problem import Problem
 
 BATCH_STATS = ("sub-batch", "batch")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is computed: ``pieces`` of the batch, and ``g_d = sum_s weights[d, s] * g_s``.
+    """The pieces of a batch, and what the sub-batches are made of.
 
-    With ``whole``, every piece is a slice of the losses of one forward pass of the whole batch
-    (BatchNorm then sees the whole batch); otherwise a piece is a forward pass of its own, or
-    several are one, of no more than ``microbatch`` samples if that is set.
+    Args:
+        pieces: Runs of consecutive samples ``(start, stop)``.
+        weights: Shape ``(D, pieces)``: ``g_d = sum_s weights[d, s] g_s``, float64 on the CPU.
+        one_forward: Every piece is a slice of the losses of one forward pass of the whole batch, so
+            that BatchNorm sees the whole batch. Otherwise pieces are forward passes of their own.
+        microbatch: Most samples in one pass, if limited.
     """
 
     pieces: tuple[Interval, ...]
     weights: Tensor
-    whole: bool = False
+    one_forward: bool = False
     microbatch: int | None = None
 
     @property
     def simple(self) -> bool:
-        """Whether every sub-batch is one piece of its own."""
+        """Whether every sub-batch is exactly one piece."""
         return len(self.pieces) == len(self.weights) and bool(
             torch.equal(self.weights, _identity(len(self.pieces)))
         )
 
+    @property
+    def largest(self) -> int:
+        """Samples in the largest piece."""
+        return max(stop - start for start, stop in self.pieces)
 
-@dataclass(frozen=True)
-class Share:
-    """What one of several ranks computes of a plan.
+    def only(self, sub_batch: int) -> Plan:
+        """The plan of one sub-batch."""
+        used = self.weights[sub_batch].nonzero().flatten().tolist()
+        return self.part([sub_batch], used)
+
+    def part(self, sub_batches: list[int], pieces: list[int]) -> Plan:
+        """Some sub-batches and some pieces."""
+        weights = self.weights[sub_batches][:, pieces]
+        return replace(self, pieces=tuple(self.pieces[s] for s in pieces), weights=weights)
+
+
+def make_plan(
+    problem: Problem,
+    batch: Batch,
+    count: int | str,
+    overlap: float,
+    split: str,
+    batch_stats: str,
+    microbatch: int | None = None,
+    serial: bool = False,
+) -> Plan:
+    """Cut a batch into sub-batches, and these into pieces where samples are independent.
 
     Args:
-        plan: The pieces of its own, and what they are of the rows of its own.
-        rows: Which sub-batches these rows are.
-        columns: Which pieces these are.
-        blocks: Which ranks have parts of the same row; empty if every row is on one rank.
-        leader: Whether it is the first of its block.
+        problem: The model and its loss.
+        batch: A prepared batch.
+        count: Number of sub-batches ``D``, or ``"samples"``.
+        overlap: Overlap ratio ``r``.
+        split: How to cut, see :data:`SPLITS`.
+        batch_stats: ``"sub-batch"`` or ``"batch"``: the samples of BatchNorm's statistics.
+        microbatch: Most samples in a piece.
+        serial: Sub-batches are computed one after the other, each by all ranks.
+
+    Raises:
+        ValueError: If ``microbatch`` is set and samples are not independent.
     """
-
-    plan: Plan
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    blocks: tuple[tuple[int, ...], ...] = ()
-    leader: bool = True
-
-
-def share(plan: Plan, rank: int, world: int) -> Share:
-    """A rank's sub-batches; with fewer sub-batches than ranks, its pieces of one of them.
-
-    Where a sub-batch cannot be cut, some ranks have nothing to do.
-    """
-    count = len(plan.weights)
-    if world == 1:
-        return Share(plan, tuple(range(count)), tuple(range(len(plan.pieces))))
-    used = [row.nonzero().flatten().tolist() for row in plan.weights]
-    blocks = [tuple(r for r in range(world) if r * count // world == d) for d in range(count)]
-    if world > count and all(len(u) >= len(b) for u, b in zip(used, blocks, strict=True)):
-        row = rank * count // world
-        place = blocks[row].index(rank)
-        columns = part(used[row], place, len(blocks[row]))
-        return Share(_only(plan, [row], columns), (row,), tuple(columns), tuple(blocks), place == 0)
-    rows = part(list(range(count)), rank, world)
-    columns = sorted({s for d in rows for s in used[d]})
-    return Share(_only(plan, rows, columns), tuple(rows), tuple(columns))
-
-
-def part(items: list[Any], rank: int, world: int) -> list[Any]:
-    """A rank's items, in order; the numbers of items differ by one at most."""
-    return items[len(items) * rank // world : len(items) * (rank + 1) // world]
+    size = problem.layout.size(batch)
+    intervals = sub_batches(size, size if count == "samples" else int(count), overlap, split)
+    norms = problem.batch_norms
+    if norms and batch_stats == "sub-batch" and any(b - a == 1 for a, b in intervals) and size > 1:
+        problem.warn_once(
+            "Sub-batches of one sample have no BatchNorm statistics of their own: those of the "
+            "whole batch are used. Say so with `batch_stats='batch'`.",
+        )
+        batch_stats = "batch"
+    one_forward = batch_stats == "batch" and bool(norms)
+    at_once = 1 if serial else len(intervals)
+    ranks_share = problem.ranks.world > at_once  # more ranks than sub-batches
+    cuttable = (microbatch is not None or overlap > 0 or ranks_share) and not one_forward
+    independent = cuttable and not norms and samples_are_independent(problem, batch)
+    if ranks_share and independent:
+        ranks_each = math.ceil(problem.ranks.world / at_once)
+        finest = max(1, min(b - a for a, b in intervals) // ranks_each)
+        microbatch = min(microbatch or finest, finest)
+    if microbatch is not None and not independent:
+        raise ValueError(
+            f"`microbatch = {microbatch}` needs a loss in which samples do not depend on each "
+            f"other, and in this one {f'`{norms[0]}`' if norms else 'the gradient'} mixes them. "
+            "Leave it out, and use more sub-batches to save memory."
+        )
+    return plan_pieces(intervals, independent, microbatch, one_forward)
 
 
-def only(plan: Plan, d: int) -> Plan:
-    """One sub-batch of a plan."""
-    return _only(plan, [d], plan.weights[d].nonzero().flatten().tolist())
-
-
-def _only(plan: Plan, rows: list[int], columns: list[int]) -> Plan:
-    weights = plan.weights[rows][:, columns]
-    return replace(plan, pieces=tuple(plan.pieces[s] for s in columns), weights=weights)
-
-
-def pieces(
-    intervals: list[Interval], independent: bool, microbatch: int | None, whole: bool
+def plan_pieces(
+    intervals: list[Interval], independent: bool, microbatch: int | None, one_forward: bool
 ) -> Plan:
-    """Choose the pieces: each distinct run of samples once where samples don't see each other.
+    """The plan for given sub-batches; independent samples are computed once each.
 
     Args:
         intervals: The sub-batches.
         independent: Whether a sample's loss does not depend on the samples beside it.
-        microbatch: Largest number of samples in a piece; only where samples are independent.
-        whole: Take slices of one forward pass of the whole batch.
+        microbatch: Most samples in a piece; only where samples are independent.
+        one_forward: See :class:`Plan`.
     """
     overlapping = any(a[1] > b[0] for a, b in itertools.pairwise(intervals))
-    if whole or not independent or not (overlapping or microbatch):
-        return Plan(tuple(intervals), _identity(len(intervals)), whole)
+    if one_forward or not independent or not (overlapping or microbatch):
+        return Plan(tuple(intervals), _identity(len(intervals)), one_forward)
     edges = sorted({edge for interval in intervals for edge in interval})
     pieces = [
         piece
@@ -122,17 +145,6 @@ def pieces(
     return Plan(tuple(pieces), table, microbatch=microbatch)
 
 
-def _identity(count: int) -> Tensor:
-    return torch.eye(count, dtype=torch.float64, device="cpu")
-
-
-def _chunks(start: int, stop: int, length: int) -> list[Interval]:
-    """Parts of at most ``length``, as even as can be."""
-    count = -(-(stop - start) // length)
-    edges = [start + (stop - start) * i // count for i in range(count + 1)]
-    return list(itertools.pairwise(edges))
-
-
 def check_split(count: int | str, overlap: float, split: str, batch_stats: str) -> None:
     """Raise for arguments about sub-batches that are out of range."""
     if count != "samples":
@@ -142,50 +154,61 @@ def check_split(count: int | str, overlap: float, split: str, batch_stats: str) 
     check_choice("batch_stats", batch_stats, BATCH_STATS)
 
 
-def make_plan(
-    problem: Problem,
-    batch: Any,
-    count: int | str,
-    overlap: float,
-    split: str,
-    batch_stats: str,
-    microbatch: int | None = None,
-    serial: bool = False,
-) -> Plan:
-    """Cut a batch for a model: pieces where samples don't see each other, else whole sub-batches.
+# -- several ranks ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """This rank's part of a plan.
 
     Args:
-        problem: The model and its loss.
-        batch: A prepared batch.
-        count: Number of sub-batches, or ``"samples"``.
-        overlap: Overlap ratio.
-        split: How to cut, see :data:`SPLITS`.
-        batch_stats: Which samples BatchNorm's statistics are taken of.
-        microbatch: Largest number of samples in a piece.
-        serial: Sub-batches are computed one after the other, each by all ranks.
+        plan: This rank's sub-batches and pieces.
+        sub_batches: Their indices in the whole plan.
+        pieces: The indices of the pieces in the whole plan.
+        blocks: Groups of ranks that compute parts of the same sub-batch; empty if every sub-batch
+            is on one rank.
+        leader: Whether this rank is the first of its block.
     """
-    size = batch_size(batch)
-    intervals = sub_batches(size, size if count == "samples" else int(count), overlap, split)
-    norms = problem.batch_norms
-    if norms and batch_stats == "sub-batch" and any(b - a == 1 for a, b in intervals) and size > 1:
-        problem.warn_once(
-            "Sub-batches of one sample have no BatchNorm statistics of their own: those of the "
-            "whole batch are used. Say so with `batch_stats='batch'`.",
-        )
-        batch_stats = "batch"
-    whole = batch_stats == "batch" and bool(norms)
-    at_once = 1 if serial else len(intervals)
-    scarce = problem.ranks.world > at_once  # ranks share a sub-batch
-    cuttable = (microbatch is not None or overlap > 0 or scarce) and not whole
-    independent = cuttable and not norms and are_independent(problem, batch)
-    if scarce and independent:
-        ranks_each = math.ceil(problem.ranks.world / at_once)
-        finest = max(1, min(b - a for a, b in intervals) // ranks_each)
-        microbatch = min(microbatch or finest, finest)
-    if microbatch is not None and not independent:
-        raise ValueError(
-            f"`microbatch = {microbatch}` needs samples that don't see each other, which "
-            f"{f'`{norms[0]}`' if norms else 'the gradient of a batch'} contradicts. "
-            "Leave it out, and use more sub-batches to save memory."
-        )
-    return pieces(intervals, independent, microbatch, whole)
+
+    plan: Plan
+    sub_batches: tuple[int, ...]
+    pieces: tuple[int, ...]
+    blocks: tuple[tuple[int, ...], ...] = ()
+    leader: bool = True
+
+
+def share_of(plan: Plan, rank: int, world: int) -> RankShare:
+    """This rank's sub-batches; with fewer sub-batches than ranks, its pieces of one of them.
+
+    Where a sub-batch cannot be cut, some ranks have nothing to do.
+    """
+    count = len(plan.weights)
+    if world == 1:
+        return RankShare(plan, tuple(range(count)), tuple(range(len(plan.pieces))))
+    used = [weights.nonzero().flatten().tolist() for weights in plan.weights]
+    blocks = [tuple(r for r in range(world) if r * count // world == d) for d in range(count)]
+    if world > count and all(len(u) >= len(b) for u, b in zip(used, blocks, strict=True)):
+        d = rank * count // world
+        place = blocks[d].index(rank)
+        pieces = part_of(used[d], place, len(blocks[d]))
+        part = plan.part([d], pieces)
+        return RankShare(part, (d,), tuple(pieces), tuple(blocks), place == 0)
+    own = part_of(list(range(count)), rank, world)
+    pieces = sorted({s for d in own for s in used[d]})
+    return RankShare(plan.part(own, pieces), tuple(own), tuple(pieces))
+
+
+def part_of(items: list[Item], rank: int, world: int) -> list[Item]:
+    """This rank's items, in order; the numbers of items differ by one at most."""
+    return items[len(items) * rank // world : len(items) * (rank + 1) // world]
+
+
+def _identity(count: int) -> Tensor:
+    return torch.eye(count, dtype=torch.float64, device="cpu")
+
+
+def _chunks(start: int, stop: int, length: int) -> list[Interval]:
+    """Parts of at most ``length`` samples, as equal as possible."""
+    count = -(-(stop - start) // length)
+    edges = [start + (stop - start) * i // count for i in range(count + 1)]
+    return list(itertools.pairwise(edges))

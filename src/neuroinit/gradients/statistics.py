@@ -1,4 +1,4 @@
-"""Gradient statistics of a model at its current parameters, as records."""
+"""Gradient statistics of a model: norms, cosines, variance, whole and per parameter tensor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.common.errors import NonFiniteError, listed
+from neuroinit.common.batches import Batch
+from neuroinit.common.layout import Cut, batch_layout
 from neuroinit.common.random_state import isolated
-from neuroinit.common.tensors import gram_matrix, narrow
+from neuroinit.common.tensors import gram_matrix, to_cpu_double
 from neuroinit.gradients import measures
-from neuroinit.gradients.derivative import gradients
-from neuroinit.gradients.directions import check_zeros
+from neuroinit.gradients.first_order import gradients
 from neuroinit.gradients.plan import Plan, check_split, make_plan
+from neuroinit.model.finite import check_finite_parts, check_zero_norms
+from neuroinit.model.point import Point
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 
 
@@ -106,15 +108,20 @@ class GradientStats:
 
 def gradient_stats(
     model: nn.Module,
-    batch: Any,
+    batch: Batch,
     loss_fn: LossFunction = F.cross_entropy,
     sub_batches: int | str = 2,
     overlap: float = 0.0,
     split: str = "cover",
     batch_stats: str = "sub-batch",
     compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> GradientStats:
-    """Gradient norm, GradCosine and their kin at the model's current parameters (Alg. 1 and 2).
+    """Gradient norms, GradCosine and variance at the model's current parameters (Alg. 1 and 2).
+
+    Every process computes the statistics of its own batch; under torch.distributed nothing is
+    exchanged, so one rank can call this function alone.
 
     Args:
         model: Any module. It is left as it was.
@@ -126,6 +133,8 @@ def gradient_stats(
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
             Sample-wise quantities of a model with BatchNorm use those of the whole batch.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
 
     Returns:
         The statistics, whole model and per parameter tensor.
@@ -143,30 +152,34 @@ def gradient_stats(
     """
     check_split(sub_batches, overlap, split, batch_stats)
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss)
-        problem.place(problem.unit_scales)
+        layout = batch_layout(cut, batch_dim)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
         prepared = problem.prepare(batch)
         plan = make_plan(problem, prepared, sub_batches, overlap, split, batch_stats)
-        return measure(problem, prepared, plan)
+        return measure(problem.at(problem.unit_scales), prepared, plan)
 
 
 def gradsign(
     model: nn.Module,
-    batch: Any,
+    batch: Batch,
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> float:
     """GradSign, the computable score for the density of sample-wise optima (Eq. 1).
 
     ``sum_k | sum_i sign(g_i,k) |`` over all entries ``k`` and samples ``i``: the more the signs of
     the sample-wise gradients agree, the larger. A model with BatchNorm uses the statistics of the
-    whole batch.
+    whole batch. As :func:`gradient_stats`, it exchanges nothing with other ranks.
 
     Args:
         model: Any module. It is left as it was.
         batch: ``(inputs, targets)``, or anything with ``compute_loss``.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -175,69 +188,70 @@ def gradsign(
         True
     """
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss)
-        problem.place(problem.unit_scales)
-        prepared = problem.prepare(batch)
+        layout = batch_layout(cut, batch_dim)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
+        point, prepared = problem.at(problem.unit_scales), problem.prepare(batch)
         plan = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
         signs: Tensor | float = 0.0
-        for gradient in gradients(problem, prepared, plan, [], problem.trainable):
+        for gradient in gradients(point, prepared, plan, [], problem.trainable):
             signs = signs + gradient.sign()
     return float(torch.as_tensor(signs).abs().sum())
 
 
-def measure(problem: Problem, batch: Any, plan: Plan, held: int | None = None) -> GradientStats:
-    """The statistics of a prepared batch at the placed scales.
+def measure(point: Point, batch: Batch, plan: Plan, held: int | None = None) -> GradientStats:
+    """The statistics of a batch at a point.
 
     Args:
-        problem: The model and its loss.
+        point: Where the parameters stand.
         batch: A prepared batch.
         plan: Its pieces.
-        held: How many gradients may be held at once; the others are computed again and again.
+        held: Most gradients that are held at once; the others are computed again for every group.
             ``None`` holds all.
     """
-    count = len(plan.weights)
+    problem, count = point.problem, len(plan.weights)
     names = problem.trainable
     grams = torch.zeros(len(names), count, count, dtype=torch.float64, device="cpu")
     losses: list[Tensor] = []
     held = held or count
     for first in range(0, count, held):
-        rows = range(first, min(first + held, count))
-        losses = _fill(problem, batch, plan, grams, rows)
-    grams = problem.over_shards(grams, names)
+        losses = _fill(point, batch, plan, grams, range(first, min(first + held, count)))
+    grams = problem.sum_over_shards(grams, names)
     gram = grams.sum(0)
-    if not torch.isfinite(gram).all():
-        bad = [n for n, g in zip(names, grams, strict=True) if not torch.isfinite(g).all()]
-        raise NonFiniteError(f"The gradient is not finite in {listed(bad)}.")
-    check_zeros(gram.diagonal())
+    check_finite_parts(list(grams), names)
+    check_zero_norms(gram.diagonal())
     return GradientStats(
-        loss=float((plan.weights @ narrow(torch.stack(losses))).mean()),
+        loss=float((plan.weights @ to_cpu_double(torch.stack(losses))).mean()),
         norms=gram.diagonal().sqrt(),
         cosines=measures.cosines(gram),
         layers=[_layer(name, own) for name, own in zip(names, grams, strict=True)],
-        batch_stats="batch" if plan.whole else "sub-batch",
+        batch_stats="batch" if plan.one_forward else "sub-batch",
     )
 
 
-def _fill(problem: Problem, batch: Any, plan: Plan, grams: Tensor, rows: range) -> list[Tensor]:
-    """Rows of every tensor's Gram matrix, holding only the gradients of these rows."""
-    sizes = [t.numel() for t in problem.theta(problem.trainable)]
+def _fill(point: Point, batch: Batch, plan: Plan, grams: Tensor, group: range) -> list[Tensor]:
+    """Fill the Gram matrices of every tensor for a group of sub-batches; returns the losses.
+
+    Only the gradients of the group are held.
+    """
+    names = point.problem.trainable
+    sizes = [t.numel() for t in point.tensors(names)]
     losses: list[Tensor] = []
     held: list[tuple[Tensor, ...]] = []
-    for d, gradient in enumerate(gradients(problem, batch, plan, losses, problem.trainable)):
+    for d, gradient in enumerate(gradients(point, batch, plan, losses, names)):
         parts = torch.split(gradient, sizes)
-        if d in rows:
+        if d in group:
             held.append(parts)
-        if d < rows.start:
+        if d < group.start:
             continue
         for k, part in enumerate(parts):
-            products = gram_matrix([mine[k] for mine in held], [part])[:, 0]
-            known = slice(rows.start, rows.start + len(held))
+            products = gram_matrix([own[k] for own in held], [part])[:, 0]
+            known = slice(group.start, group.start + len(held))
             grams[k, known, d] = grams[k, d, known] = products
     return losses
 
 
 def _layer(name: str, gram: Tensor) -> LayerStats:
-    """One tensor's record; a tensor without gradient in some sub-batch has no cosine there."""
+    """The record of one tensor; the cosine is ``nan`` if its gradient is zero in a sub-batch."""
     norms = gram.diagonal().sqrt()
     if norms.min() == 0:
         ratio = float("inf" if norms.any() else "nan")

@@ -14,13 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number
 from neuroinit.common.errors import NonFiniteError
+from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Initialization, Step
-from neuroinit.methods.classic import Orthogonal, is_affine
+from neuroinit.methods.classic import Orthogonal
+from neuroinit.methods.layers import EMBEDDINGS, is_affine
 from neuroinit.methods.updates import Position
 from neuroinit.model.fresh_values import Draw
+from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.model.selection import places
 
@@ -60,17 +64,18 @@ class LSUV(Initialization):
         return start.draws(model)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
-        """One forward pass in which every layer is corrected when it runs."""
+        """One forward pass in which every layer is rescaled when it runs."""
         scales = dict(zip(problem.scaled, position.scales.tolist(), strict=True))
-        corrected = _Corrected(self, problem, scales)
-        with problem.session(), torch.no_grad(), ExitStack() as stack:
+        point = problem.at(position.scales)
+        corrected = _Corrected(self, point, scales)
+        with point.session() as session, torch.no_grad(), ExitStack() as stack:
             for module in problem.model.modules():
                 if is_affine(module):
                     hook = module.register_forward_hook(corrected, with_kwargs=True)
                     stack.callback(hook.remove)
-            problem.run(batch)
+            session.run(batch)
         moved = [scales[name] for name in problem.scaled]
         return Step(torch.tensor(moved, dtype=torch.float64, device="cpu"), {})
 
@@ -78,12 +83,11 @@ class LSUV(Initialization):
 class _Corrected:
     """A forward hook that scales a layer's weight until its output has unit variance."""
 
-    def __init__(self, method: LSUV, problem: Problem, scales: dict[str, float]) -> None:
-        self.method, self.scales = method, scales
-        kinds = (nn.Embedding, nn.EmbeddingBag)
-        shared = {n for module, _, n in places(problem.model) if isinstance(module, kinds)}
+    def __init__(self, method: LSUV, point: Point, scales: dict[str, float]) -> None:
+        self.method, self.scales, problem = method, scales, point.problem
+        shared = {n for module, _, n in places(problem.model) if isinstance(module, EMBEDDINGS)}
         own = [n for n in problem.scaled if n not in shared]
-        self.names = {id(tensor): n for n, tensor in zip(own, problem.theta(own), strict=True)}
+        self.names = {id(tensor): n for n, tensor in zip(own, point.tensors(own), strict=True)}
         self.done: set[str] = set()
 
     def __call__(

@@ -6,17 +6,18 @@ Dauphin and Schoenholz, *MetaInit: Initializing learning by learning to initiali
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable, check_number
-from neuroinit.gradients.backward import check_derivative
-from neuroinit.gradients.hessian import check_length, curvature_derivative
+from neuroinit.gradients.engines import Engine
+from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.updates import Position, State, Update, check_update
+from neuroinit.model.finite import check_derivative, check_norm
 from neuroinit.model.problem import Problem
 from neuroinit.model.selection import LooksAt, Selection
 
@@ -79,15 +80,16 @@ class MetaInit(Method):
         return size >= (2 if problem.batch_norms else 1)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One step down the gradient quotient."""
+        point = problem.at(position.scales)
         loss, g, value, derivative = curvature_derivative(
-            problem, batch, plan, self._quotient, engine
+            point, batch, plan, self._quotient, engine
         )
         norm = float(torch.linalg.vector_norm(g, dtype=torch.float64))
-        check_length(norm)
-        scales, state = self._moved(problem, check_derivative(problem, derivative), position)
+        check_norm(norm)
+        scales, state = self._moved(problem, check_derivative(derivative, problem.scaled), position)
         return Step(
             scales=scales,
             state=state,

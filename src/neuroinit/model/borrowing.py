@@ -1,4 +1,4 @@
-"""Borrowing the user's model: quiet, differentiable twice, and given back as it was."""
+"""Borrow the user's model: training mode without dropout, and given back as it was."""
 
 from __future__ import annotations
 
@@ -11,38 +11,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from neuroinit.common.random_state import _twice, isolated
-from neuroinit.common.tensors import widen
-
-Buffers = list[tuple[nn.Module, str, Tensor]]
+from neuroinit.common.random_state import isolated, run_to_the_end
 
 
 @contextmanager
-def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[Buffers]:
-    """Training mode, modules' dropout off; on leaving, every attribute of every module comes back.
+def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
+    """Training mode, dropout off; on leaving, every attribute of every module comes back.
 
-    The parameters and buffers may be replaced meanwhile. The backward passes have to run inside as
-    well: checkpointed modules run their forward pass again there.
+    Parameters and buffers may be replaced meanwhile. Backward passes have to run inside as well:
+    checkpointed modules run their forward pass again there. Can be nested.
 
     Args:
         model: The user's module.
-        second_order: Use kernels that can be differentiated twice.
-
-    Yields:
-        The buffers, half precision widened, and where they belong.
+        second_order: Use operators that can be differentiated twice.
     """
     modules = list(model.modules())
     saved = [_Saved(module) for module in modules]
     with ExitStack() as stack:
         stack.enter_context(isolated())
-        stack.callback(_twice, _restore, saved)
+        stack.callback(run_to_the_end, _restore, saved)
         for module in modules:
-            _quiet(module)
+            _disable_dropout(module)
         for context in _contexts(modules, second_order):
             stack.enter_context(context)
-        yield [
-            (m, key, widen(b)) for m in modules for key, b in m._buffers.items() if b is not None
-        ]
+        yield
 
 
 def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
@@ -57,12 +49,11 @@ def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
             yield torch.backends.cudnn.flags(enabled=False)
 
 
-def _quiet(module: nn.Module) -> None:
+def _disable_dropout(module: nn.Module) -> None:
     """Training mode without dropout.
 
-    A module without parameters, buffers or children has nothing to learn in training mode: eval
-    mode silences dropout, stochastic depth and their like without knowing their types. Recurrent
-    layers keep their dropout as a number.
+    A module without parameters, buffers and children is put in eval mode, which disables dropout,
+    stochastic depth and similar modules of any type. Recurrent layers have dropout as a number.
     """
     module.training = bool(module._parameters or module._buffers or module._modules)
     if isinstance(module, nn.RNNBase):
@@ -70,7 +61,7 @@ def _quiet(module: nn.Module) -> None:
 
 
 class _Saved:
-    """What a module holds: its attributes, and the contents of those that can change in place."""
+    """A module's attributes, and copies of the containers and tensors among them."""
 
     def __init__(self, module: nn.Module) -> None:
         self.attributes = vars(module)
@@ -93,7 +84,7 @@ class _Saved:
         ]
 
     def restore(self) -> None:
-        """Put everything back; can be done any number of times."""
+        """Restore everything; can be repeated."""
         for table, entries in self.tables:
             table.update(entries)
             for key in table.keys() - entries.keys():

@@ -1,4 +1,4 @@
-"""The optimizer that a user will train with: checked, copied, and its learning rate."""
+"""The optimizer that a user will train with: checks, copies, and its learning rate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neuroinit.common.checks import check_callable
+from neuroinit.common.checks import check_callable, check_choice
 from neuroinit.common.errors import warn
 
 OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
+FAMILIES = ("sgd", "adam")
 
 
 def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor]) -> Optimizer:
@@ -60,7 +61,7 @@ def _made_by(function: Callable[[Iterable[Tensor]], Optimizer], given: list[Tens
 
 @contextmanager
 def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
-    """What an optimizer does not hold is not trained by it: for now, it needs no gradient."""
+    """Freeze the parameters that an optimizer does not hold, for the time being."""
     if not isinstance(optimizer, Optimizer):
         yield
         return
@@ -81,7 +82,7 @@ def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
 
 
 def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
-    """torch copies settings and state only; optimizers have attributes of their own besides."""
+    """A deep copy with all attributes; torch's own copies settings and state only."""
     twin = copy.deepcopy(optimizer, memo)
     for key, value in vars(optimizer).items():
         if key != "step" and key not in vars(twin):  # a scheduler's `step` is bound to the original
@@ -90,7 +91,7 @@ def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raise for what makes no optimizer, and warn of a scheduler that has lowered its rate."""
+    """Raise for an unusable optimizer; warn if a scheduler has changed its learning rate."""
     if not isinstance(optimizer, Optimizer):
         check_callable("optimizer", optimizer)
         return
@@ -110,7 +111,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def rate_of(optimizer: OptimizerLike) -> float | None:
-    """How far SGD goes in the end by one gradient; ``None`` where its length does not matter.
+    """``lr / (1 - momentum)`` of SGD, the total step per gradient; ``None`` for other optimizers.
 
     Example:
         >>> round(rate_of(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)), 6)
@@ -128,6 +129,27 @@ def rate_of(optimizer: OptimizerLike) -> float | None:
         return None
     rates = [_rate(group) for group in made.param_groups]
     return max(rates) if 0 < max(rates) < math.inf else None
+
+
+def family_of(optimizer: str | OptimizerLike) -> str:
+    """``"sgd"`` for optimizers whose step grows with the gradient, ``"adam"`` for the others.
+
+    Args:
+        optimizer: One of these two names, an optimizer, or a function of parameters that makes one.
+
+    Example:
+        >>> family_of(torch.optim.AdamW)
+        'adam'
+    """
+    if isinstance(optimizer, str):
+        check_choice("optimizer", optimizer, FAMILIES)
+        return optimizer
+    made = (
+        optimizer
+        if isinstance(optimizer, Optimizer)
+        else _made_by(optimizer, [torch.zeros(1, requires_grad=True)])
+    )
+    return "sgd" if isinstance(made, (torch.optim.SGD, torch.optim.ASGD)) else "adam"
 
 
 def _rate(group: dict[str, Any]) -> float:

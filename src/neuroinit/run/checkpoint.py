@@ -17,7 +17,7 @@ from neuroinit.common.tensors import fingerprint
 from neuroinit.distributed.ranks import Ranks
 from neuroinit.model.problem import Problem
 
-FORMAT = "neuroinit-checkpoint-1"
+FORMAT = "neuroinit-checkpoint-2"
 KEYS = {
     "identity",
     "random",
@@ -26,7 +26,7 @@ KEYS = {
     "state",
     "history",
     "resolved",
-    "room",
+    "schedule",
     "blocked",
     "still",
     "independent",

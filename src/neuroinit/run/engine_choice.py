@@ -1,7 +1,8 @@
-"""How much memory the graphs of a step take, and how much there is."""
+"""Which engine runs, in which micro-batches, by how much memory the graphs of a step take."""
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,115 +11,173 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.gradients.backward import check_graph, first_order_graph
-from neuroinit.gradients.independence import are_independent
-from neuroinit.gradients.pieces import few, may_tell_pieces, quarter
-from neuroinit.gradients.plan import Plan
+from neuroinit.common.batches import Batch
+from neuroinit.gradients.engines import Engine, Keep, Stream
+from neuroinit.gradients.graph_checks import check_double_backward
+from neuroinit.gradients.pieces import streamed_pieces, streamed_samples
+from neuroinit.gradients.plan import Plan, share_of
+from neuroinit.gradients.trials import may_be_separable, samples_are_independent
+from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
+from neuroinit.sharded.differences import Differences
 
-SHARE = {"cpu": 0.5}  # of the free memory may be filled by default: others live on a CPU, too
+AUTO = "auto"
+KEEP, STREAM = Keep(), Stream()
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (KEEP, STREAM, Differences())}
+LEAST_MEMORY_FIRST = (STREAM, KEEP)
+
+CPU_SHARE = 0.5  # of the free memory: other processes use it, too
 DEVICE_SHARE = 0.8
 WORK = 3.0  # the second backward through a graph needs about three times as much again
-PEAK = 2.5  # of the graphs, where one pass is taken of several pieces
+PEAK = 2.5  # memory at the peak over that of the graphs, if one pass is taken over several pieces
 UNKNOWN = 2**62
 CGROUP = Path("/sys/fs/cgroup")  # where a container finds its own limits
 
 
 @dataclass(frozen=True)
-class Room:
-    """How a step is computed: the engine, and the most samples at once."""
-
-    engine: str
-    microbatch: int | None = None
-
-    def smaller(self, problem: Problem, batch: Any, plan: Plan) -> Room | None:
-        """The next way that needs less memory; ``None`` if there is none."""
-        if self.engine == "keep":
-            return Room("stream", self.microbatch)
-        largest = max(stop - start for start, stop in plan.pieces)
-        if may_tell_pieces(problem):
-            largest = max(largest, quarter(batch, plan))
-        if largest == 1 or plan.whole or not are_independent(problem, batch):
-            return None
-        return Room("stream", largest // 2)
-
-
-def fitting(
-    problem: Problem, batch: Any, plan: Plan, room: Room, memory_limit: int | None = None
-) -> Room:
-    """Fill in ``engine="auto"``: keep, stream, or stream in micro-batches, whichever fits first.
-
-    Measured on the graph of one piece. Every kept piece also has a gradient, its copy as a flat
-    vector, and a direction. On the way, raises if the model cannot be differentiated twice.
+class Schedule:
+    """How a step is computed.
 
     Args:
-        problem: The model and its loss, at scales where they are finite.
-        batch: A prepared batch.
-        plan: Its pieces.
-        room: What the user asked for.
-        memory_limit: Most bytes of extra memory; by default a share of what is free.
+        engine: ``None`` if it is chosen automatically and not chosen yet.
+        microbatch: Most samples in a pass.
     """
-    sizes = [stop - start for start, stop in plan.pieces]
-    start, stop = plan.pieces[sizes.index(max(sizes))]
-    room = _quartered(problem, batch, plan, room)
-    if room.engine == "stream" and room.microbatch:  # the trial is to be no larger than a step
-        stop = min(stop, start + room.microbatch)
-    trial = Plan(((start, stop),), plan.weights[:1, :1], plan.whole)
-    piece = graph_bytes(problem, batch, trial, 0)
-    if room.engine != "auto":
-        return room
-    share = SHARE.get(problem.device.type, DEVICE_SHARE)
+
+    engine: Engine | None
+    microbatch: int | None = None
+
+    def to_json(self) -> list[Any]:
+        """``[engine name, microbatch]``."""
+        return [None if self.engine is None else self.engine.name, self.microbatch]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Schedule:
+        """The inverse of :meth:`to_json`."""
+        name, microbatch = values
+        return cls(None if name is None else ENGINES[name], microbatch)
+
+    def with_less_memory(self, problem: Problem, batch: Batch, plan: Plan) -> Schedule | None:
+        """The next schedule that needs less memory; ``None`` if there is none."""
+        if self.engine is KEEP:
+            return Schedule(STREAM, self.microbatch)
+        largest = plan.largest
+        if may_be_separable(problem):
+            largest = max(largest, streamed_samples(problem, batch, plan))
+        if largest == 1 or plan.one_forward or not samples_are_independent(problem, batch):
+            return None
+        return Schedule(STREAM, largest // 2)
+
+
+def choose_schedule(
+    point: Point, batch: Batch, plan: Plan, wanted: Schedule, memory_limit: int | None
+) -> Schedule:
+    """The schedule that fits into the memory of every rank."""
+    ranks = point.problem.ranks
+    own = share_of(plan, ranks.rank, ranks.world).plan
+    found = _fitting(point, batch, own if own.pieces else plan, wanted, memory_limit)
+    texts = ranks.texts(json.dumps(found.to_json()))
+    all_found = [Schedule.from_json(json.loads(text)) for text in texts]
+    engines = {schedule.engine for schedule in all_found}
+    sizes = [s.microbatch for s in all_found if s.microbatch is not None]
+    engine = next(engine for engine in LEAST_MEMORY_FIRST if engine in engines)
+    return Schedule(engine, min(sizes, default=None))
+
+
+def _fitting(
+    point: Point, batch: Batch, plan: Plan, wanted: Schedule, memory_limit: int | None
+) -> Schedule:
+    """Keep, stream, or stream in micro-batches, whichever fits first.
+
+    The memory of a graph is measured on one piece. Every kept piece also has a gradient, its copy
+    as a flat vector, and a direction. Raises if the model cannot be differentiated twice.
+    """
+    problem = point.problem
+    wanted = _streamed_in_quarters(problem, batch, plan, wanted)
+    need = _Need(point, batch, plan, wanted)
+    if wanted.engine is not None:
+        return wanted
+    share = CPU_SHARE if problem.device.type == "cpu" else DEVICE_SHARE
     limit = share * free_memory(problem.device) if memory_limit is None else memory_limit
-    vector = sum(t.numel() * t.element_size() for t in problem.theta(problem.differentiated))
-    # with `whole` the forward pass is shared: about half of every further graph
-    graphs = piece * ((1 + len(sizes)) / 2 if plan.whole else sum(sizes) / max(sizes))
-    together = not plan.whole and may_tell_pieces(problem)  # then several pieces are a pass
-    kept = PEAK * graphs if together else graphs + WORK * piece
-    if kept + 3 * len(sizes) * vector <= limit:
-        return Room("keep", room.microbatch)
-    largest, vectors = max(sizes), 4 * vector
-    if together:
-        largest = max(largest, quarter(batch, plan))
-        vectors = (1 + 3 * max(1, min(few(problem), largest // min(sizes)))) * vector
-    sample = (1 + WORK) * piece / max(sizes)
-    needed = sample * largest + vectors
-    if needed <= limit:
-        return _quartered(problem, batch, plan, Room("stream", room.microbatch))
-    if largest > 1 and not plan.whole and are_independent(problem, batch):
-        fits = int(max(limit - vectors, 0) / sample)
-        room = Room("stream", max(1, min(fits, largest)))
-        needed = sample * (room.microbatch or 1) + 4 * vector
-    if needed > limit:
+    if need.kept() <= limit:
+        return Schedule(KEEP, wanted.microbatch)
+    if need.streamed(need.samples) <= limit:
+        return _streamed_in_quarters(problem, batch, plan, Schedule(STREAM, wanted.microbatch))
+    microbatch = wanted.microbatch
+    if need.samples > 1 and not plan.one_forward and samples_are_independent(problem, batch):
+        microbatch = need.samples_within(limit)
+    if need.streamed(microbatch or need.samples) > limit:
+        found = "to be had" if memory_limit is None else "of `memory_limit`"
         problem.warn_once(
-            f"A step needs about {_megabytes(needed)}, more than "
-            f"{_megabytes(limit)} {'to be had' if memory_limit is None else 'of `memory_limit`'}. "
-            "Smaller pieces than these are not possible, a smaller batch is; trying all the same.",
+            f"A step needs about {_megabytes(need.streamed(microbatch or need.samples))}, more "
+            f"than {_megabytes(limit)} {found}. Smaller pieces than these are not possible, a "
+            "smaller batch is; trying all the same.",
         )
-    return Room("stream", room.microbatch)
+    return Schedule(STREAM, microbatch)
 
 
-def _quartered(problem: Problem, batch: Any, plan: Plan, room: Room) -> Room:
-    """`stream` takes a quarter of the batch at most: that is about a training step's memory."""
-    most = quarter(batch, plan)
-    larger = any(stop - start > most for start, stop in plan.pieces)
-    if room != Room("stream") or not larger or plan.whole or not are_independent(problem, batch):
-        return room
-    return Room("stream", most)
+class _Need:
+    """Bytes that a step takes, from the graph of its largest piece."""
+
+    def __init__(self, point: Point, batch: Batch, plan: Plan, wanted: Schedule) -> None:
+        problem = point.problem
+        self.sizes, self.plan = [stop - start for start, stop in plan.pieces], plan
+        start, stop = plan.pieces[self.sizes.index(plan.largest)]
+        if wanted.engine is STREAM and wanted.microbatch:  # the trial is no larger than a step
+            stop = min(stop, start + wanted.microbatch)
+        self.graph = graph_bytes(point, batch, (start, stop), plan.one_forward)
+        tensors = point.tensors(problem.differentiated)
+        self.vector = sum(t.numel() * t.element_size() for t in tensors)
+        self.together = not plan.one_forward and may_be_separable(problem)  # several in one pass
+        self.samples, self.vectors = plan.largest, 4 * self.vector
+        if self.together:
+            self.samples = max(self.samples, streamed_samples(problem, batch, plan))
+            pieces = max(1, min(streamed_pieces(problem), self.samples // min(self.sizes)))
+            self.vectors = (1 + 3 * pieces) * self.vector
+
+    def kept(self) -> float:
+        """Of `keep`; with one forward pass, further graphs share about half of the first."""
+        count = len(self.sizes)
+        share = (1 + count) / 2 if self.plan.one_forward else sum(self.sizes) / self.plan.largest
+        graphs = self.graph * share
+        peak = PEAK * graphs if self.together else graphs + WORK * self.graph
+        return peak + 3 * count * self.vector
+
+    def streamed(self, samples: int) -> float:
+        """Of `stream` with so many samples at once."""
+        return self._per_sample * samples + self.vectors
+
+    def samples_within(self, limit: float) -> int:
+        """The most samples at once for which `stream` stays within a limit."""
+        fits = int(max(limit - self.vectors, 0) / self._per_sample)
+        return max(1, min(fits, self.samples))
+
+    @property
+    def _per_sample(self) -> float:
+        return (1 + WORK) * self.graph / self.plan.largest
 
 
-def graph_bytes(problem: Problem, batch: Any, plan: Plan, piece: int) -> int:
-    """Bytes that autograd saves for one piece's gradient with its graph, each storage once."""
-    own = {t.untyped_storage().data_ptr() for t in problem.theta(list(problem.parameters))}
+def _streamed_in_quarters(problem: Problem, batch: Batch, plan: Plan, wanted: Schedule) -> Schedule:
+    """`stream` takes a quarter of the batch at most: about the memory of a training step."""
+    most = streamed_samples(problem, batch, plan)
+    cuttable = wanted == Schedule(STREAM) and plan.largest > most and not plan.one_forward
+    if not cuttable or not samples_are_independent(problem, batch):
+        return wanted
+    return Schedule(STREAM, most)
+
+
+def graph_bytes(point: Point, batch: Batch, piece: tuple[int, int], one_forward: bool) -> int:
+    """Bytes that autograd saves for the gradient of one piece with its graph."""
+    own = {t.untyped_storage().data_ptr() for t in point.values.values()}
     seen: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         if tensor.layout == torch.strided:  # sparse gradients are small and have no storage
             storage = tensor.untyped_storage()
             seen[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # an output that holds itself would never be freed
+        return tensor.detach()  # an output that refers to itself would never be freed
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        check_graph(problem, first_order_graph(problem, batch, plan, piece))
+        check_double_backward(point, batch, piece, one_forward)
     return sum(size for address, size in seen.items() if address not in own)
 
 
@@ -127,20 +186,20 @@ def _megabytes(count: float) -> str:
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device; without a way to know, a very large number."""
+    """Free bytes on a device; a very large number if that cannot be found out."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type == "cpu" and os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo") as lines:
             table = dict(line.split(":", 1) for line in lines)
-        return min(int(table["MemAvailable"].split()[0]) * 1024, _container())
+        return min(int(table["MemAvailable"].split()[0]) * 1024, _free_in_container())
     if device.type == "cpu" and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return UNKNOWN
 
 
-def _container() -> int:
-    """Free bytes of the container that this process lives in, if it has a limit."""
+def _free_in_container() -> int:
+    """Free bytes of the container that this process runs in, if it has a limit."""
     try:
         most = (CGROUP / "memory.max").read_text().strip()
         used = int((CGROUP / "memory.current").read_text())

@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
 from neuroinit.methods.fixup import FixUp
 from neuroinit.methods.gradinit import GradInit
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.metainit import MetaInit
-from neuroinit.methods.nio.method import NIO
+from neuroinit.methods.nio import NIO
 from neuroinit.model.optimizers import OptimizerLike, rate_of
-from neuroinit.model.problem import ComputeLoss, LossFunction
-from neuroinit.run.loop import OnStep
+from neuroinit.model.problem import LossFunction
+from neuroinit.run import options as o
 from neuroinit.run.optimize import optimize
 from neuroinit.run.result import Result
 
-_OWN = ("model", "batches", "loss_fn", "method")  # arguments that have names of their own here
-_OPTIONS = [name for name in inspect.signature(optimize).parameters if name not in _OWN]
 
-
+@o.shows_options(NIO, optimize)
 def nio_(
     model: nn.Module,
-    batches: Iterable[Any] | None = None,
+    batches: Iterable[Batch] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
     *,
-    compute_loss: ComputeLoss | None = None,
-    engine: str = "auto",
-    microbatch: int | None = None,
-    progress: bool = True,
-    on_step: OnStep | None = None,
-    memory_limit: int | None = None,
-    autocast: torch.dtype | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 10,
-    example: Tensor | Sequence[int] | None = None,
     optimizer: OptimizerLike | None = None,
-    **fields: Any,
+    **options: Unpack[o.NIOOptions],
 ) -> Result:
-    """Optimize the initialization of a model in place, like ``torch.nn.init``.
+    """Optimize the initialization of a model in place.
 
-    The scaled parameters change, and nothing else; on any exception nothing does. Biases end near
-    zero, at ``min_scale`` of what they are; keep those that you have set on purpose, such as an
-    LSTM's for its forget gates, by ``exclude=("*bias*",)``.
+    The scaled parameters change, and nothing else; on any exception nothing changes. Biases end
+    near zero, at ``min_scale`` times what they are. Keep biases that you set on purpose, such as
+    those of an LSTM's forget gates, by ``exclude=("*bias*",)``.
 
     Args:
         model: Any module.
         batches: Batches as for :func:`optimize`.
-        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the bound
-            is taken from the loss.
-        compute_loss: As for :func:`optimize`, as are ``engine``, ``microbatch``, ``progress``,
-            ``on_step``, ``memory_limit``, ``autocast``, ``checkpoint``, ``checkpoint_every`` and
-            ``example``.
-        optimizer: What you will train with, or a function of parameters that makes it: the bound
-            fits SGD's learning rate and momentum then. What that is worth is in
-            ``docs/trainability.md``.
-        **fields: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``.
+        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the bound of
+            the gradient norm is taken from the loss.
+        optimizer: The optimizer that you will train with, or a function of parameters that makes
+            it. The bound then fits SGD's learning rate and momentum.
+        **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
+            :func:`optimize`, for example ``compute_loss=`` or ``engine=``.
 
     Returns:
         The result, already applied.
@@ -76,28 +59,17 @@ def nio_(
         >>> len(nio_(model, batches, steps=3).history)
         3
     """
-    options: dict[str, Any] = {
-        "compute_loss": compute_loss,
-        "engine": engine,
-        "microbatch": microbatch,
-        "progress": progress,
-        "on_step": on_step,
-        "memory_limit": memory_limit,
-        "autocast": autocast,
-        "checkpoint": checkpoint,
-        "checkpoint_every": checkpoint_every,
-        "example": example,
-    }
     if optimizer is not None:
         options["rate"] = rate_of(optimizer)
-    return _learned("nio_", NIO, model, batches, loss_fn, {**options, **fields})
+    return _learn("nio_", NIO, model, batches, loss_fn, options)
 
 
+@o.shows_options(GradInit, optimize)
 def gradinit_(
     model: nn.Module,
-    batches: Iterable[Any] | None = None,
+    batches: Iterable[Batch] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
-    **options: Any,
+    **options: Unpack[o.GradInitOptions],
 ) -> Result:
     """GradInit in place.
 
@@ -105,7 +77,7 @@ def gradinit_(
         model: Any module.
         batches: Batches as for :func:`optimize`; ``S`` is two thirds of a batch.
         loss_fn: ``loss_fn(output, target)``.
-        **options: Fields of :class:`GradInit`, and the other arguments of :func:`optimize`.
+        **options: Fields of :class:`GradInit`, and options of :func:`optimize`.
 
     Returns:
         The result, already applied.
@@ -116,14 +88,15 @@ def gradinit_(
         >>> len(gradinit_(nn.Linear(4, 3), batches, steps=3).history)
         3
     """
-    return _learned("gradinit_", GradInit, model, batches, loss_fn, options)
+    return _learn("gradinit_", GradInit, model, batches, loss_fn, options)
 
 
+@o.shows_options(MetaInit, optimize)
 def metainit_(
     model: nn.Module,
-    batches: Iterable[Any] | None = None,
+    batches: Iterable[Batch] | None = None,
     loss_fn: LossFunction | None = F.cross_entropy,
-    **options: Any,
+    **options: Unpack[o.MetaInitOptions],
 ) -> Result:
     """MetaInit in place.
 
@@ -131,7 +104,7 @@ def metainit_(
         model: Any module.
         batches: Batches as for :func:`optimize`, or :func:`random_batches`.
         loss_fn: ``loss_fn(output, target)``.
-        **options: Fields of :class:`MetaInit`, and the other arguments of :func:`optimize`.
+        **options: Fields of :class:`MetaInit`, and options of :func:`optimize`.
 
     Returns:
         The result, already applied.
@@ -143,24 +116,24 @@ def metainit_(
         >>> len(metainit_(model, random_batches((16, 4), classes=3), steps=3).history)
         3
     """
-    return _learned("metainit_", MetaInit, model, batches, loss_fn, options)
+    return _learn("metainit_", MetaInit, model, batches, loss_fn, options)
 
 
+@o.shows_options(LSUV, optimize)
 def lsuv_(
     model: nn.Module,
-    batches: Iterable[Any] | None = None,
+    batches: Iterable[Batch] | None = None,
     loss_fn: LossFunction | None = None,
-    **options: Any,
+    **options: Unpack[o.LSUVOptions],
 ) -> Result:
     """LSUV in place: fresh orthonormal weights, then unit variance layer by layer.
 
     Args:
         model: Any module.
-        batches: An iterable of inputs, or of ``(inputs, targets)``, whose targets are not looked
-            at. One batch is enough.
+        batches: An iterable of inputs, or of ``(inputs, targets)``, whose targets are not used. One
+            batch is enough.
         loss_fn: With a loss, the result has gradient statistics before and after.
-        **options: Fields of :class:`LSUV`, and ``compute_loss`` and ``progress`` as for
-            :func:`optimize`.
+        **options: Fields of :class:`LSUV`, and options of :func:`optimize`.
 
     Returns:
         The result, already applied.
@@ -172,13 +145,14 @@ def lsuv_(
         >>> 0.9 < model(inputs).var() < 1.1
         tensor(True)
     """
-    result = _learned("lsuv_", LSUV, model, batches, loss_fn, options)
-    _go_on()
+    result = _learn("lsuv_", LSUV, model, batches, loss_fn, options)
+    _advance_generator()
     return result
 
 
-def kaiming_(model: nn.Module, **fields: Any) -> Result:
-    """Kaiming's start for a whole model; the fields are those of :class:`Kaiming`.
+@o.shows_options(Kaiming)
+def kaiming_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
+    """Kaiming initialization of a whole model; the fields are those of :class:`Kaiming`.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, 3))
@@ -187,67 +161,59 @@ def kaiming_(model: nn.Module, **fields: Any) -> Result:
         >>> round(deviation * 200**0.5, 1), model[0].bias.any().item()
         (1.0, False)
     """
-    return _drawn("kaiming_", Kaiming, model, fields)
+    return _draw("kaiming_", Kaiming, model, fields)
 
 
-def xavier_(model: nn.Module, **fields: Any) -> Result:
-    """Xavier's start for a whole model; the fields are those of :class:`Xavier`."""
-    return _drawn("xavier_", Xavier, model, fields)
+@o.shows_options(Xavier)
+def xavier_(model: nn.Module, **fields: Unpack[o.XavierFields]) -> Result:
+    """Xavier initialization of a whole model; the fields are those of :class:`Xavier`."""
+    return _draw("xavier_", Xavier, model, fields)
 
 
-def orthogonal_(model: nn.Module, **fields: Any) -> Result:
-    """An orthogonal start for a whole model; the fields are those of :class:`Orthogonal`."""
-    return _drawn("orthogonal_", Orthogonal, model, fields)
+@o.shows_options(Orthogonal)
+def orthogonal_(model: nn.Module, **fields: Unpack[o.OrthogonalFields]) -> Result:
+    """Orthogonal initialization of a whole model; the fields are those of :class:`Orthogonal`."""
+    return _draw("orthogonal_", Orthogonal, model, fields)
 
 
-def trunc_normal_(model: nn.Module, **fields: Any) -> Result:
-    """A truncated normal start for a whole model; the fields are those of :class:`TruncNormal`."""
-    return _drawn("trunc_normal_", TruncNormal, model, fields)
+@o.shows_options(TruncNormal)
+def trunc_normal_(model: nn.Module, **fields: Unpack[o.TruncNormalFields]) -> Result:
+    """Truncated normal initialization of a whole model; fields as for :class:`TruncNormal`."""
+    return _draw("trunc_normal_", TruncNormal, model, fields)
 
 
-def fixup_(model: nn.Module, **fields: Any) -> Result:
-    """FixUp's start for a residual network that was made for it, see :class:`FixUp`."""
-    return _drawn("fixup_", FixUp, model, fields)
+@o.shows_options(FixUp)
+def fixup_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
+    """FixUp initialization of a residual network that was built for it, see :class:`FixUp`."""
+    return _draw("fixup_", FixUp, model, fields)
 
 
-def _learned(
+def _learn(
     name: str,
     kind: type[Initialization],
     model: nn.Module,
-    batches: Iterable[Any] | None,
+    batches: Iterable[Batch] | None,
     loss_fn: LossFunction | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> Result:
-    """Run a method on batches, and apply what it found."""
-    passed = {key: value for key, value in options.items() if key in _OPTIONS}
-    fields = {key: value for key, value in options.items() if key not in _OPTIONS}
-    _check_fields(name, kind, fields)
+    """Run a method on batches and apply its result."""
+    fields, passed = o.checked_fields(name, kind, dict(options))
     result = optimize(model, batches, loss_fn, kind(**fields), **passed)
     result.apply_(model)
     return result
 
 
-def _drawn(
-    name: str, kind: type[Initialization], model: nn.Module, fields: dict[str, Any]
+def _draw(
+    name: str, kind: type[Initialization], model: nn.Module, options: Mapping[str, Any]
 ) -> Result:
-    """Draw a start, and apply it."""
-    _check_fields(name, kind, fields)
-    result = optimize(model, (), None, kind(**fields))
+    """Draw fresh values and apply them."""
+    fields, passed = o.checked_fields(name, kind, dict(options))
+    result = optimize(model, (), None, kind(**fields), **passed)
     result.apply_(model)
-    _go_on()
+    _advance_generator()
     return result
 
 
-def _go_on() -> None:
+def _advance_generator() -> None:
     """Take a number from the global generator, so that the next model is drawn differently."""
     torch.rand(())
-
-
-def _check_fields(name: str, kind: type[Initialization], fields: dict[str, Any]) -> None:
-    known = [field.name for field in dataclasses.fields(kind)]
-    unknown = [field for field in fields if field not in known]
-    if unknown:
-        raise TypeError(
-            f"`{unknown[0]}` is no argument of `{name}` and no field of `{kind.__name__}`. "
-            f"The fields are: {', '.join(known)}."
-        )

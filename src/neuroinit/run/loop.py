@@ -1,4 +1,4 @@
-"""One run of the loop: batch by batch, with its errors, its memory, its checkpoint, its result."""
+"""The optimization loop: one step per batch, errors, memory, checkpoints, the result."""
 
 from __future__ import annotations
 
@@ -12,37 +12,47 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import END, Stream, batch_size
-from neuroinit.common.errors import GradientError, listed, out_of_memory, warn
+from neuroinit.common.batches import END, Batch, BatchStream
+from neuroinit.common.errors import GradientError, NonFiniteError, listed, out_of_memory, warn
 from neuroinit.common.progress import Progress
-from neuroinit.distributed.ranks import union
-from neuroinit.gradients.plan import Plan, share
+from neuroinit.common.tensors import at_least_float32, fingerprint
+from neuroinit.distributed.joined_batches import union
 from neuroinit.gradients.statistics import GradientStats, measure
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.updates import Position, clamped
+from neuroinit.model.finite import why_not_finite
 from neuroinit.model.problem import Problem
 from neuroinit.model.zero_tensors import blocked_by_zeros
+from neuroinit.run.about import describe
 from neuroinit.run.checkpoint import Checkpoint, read_tensor, written
-from neuroinit.run.engine_choice import Room, fitting
+from neuroinit.run.engine_choice import STREAM, Schedule, choose_schedule
 from neuroinit.run.result import Result, StepRecord, readable, writable
-from neuroinit.sharded.differences import check_differences
-from neuroinit.sharded.problem import ShardedProblem
 from neuroinit.version import __version__
 
-HELD_GRADIENTS = 4  # for before and after, when memory is short
+FAR_ABOVE = 10.0  # a norm above this multiple of the bound at the end is worth a warning
 PATIENCE = 5  # steps without movement before an early stop
 
 OnStep = Callable[[StepRecord], None]
 
 
 class Run:
-    """One run of the loop: scales, the update's state, and the history so far."""
+    """One run of a method on a problem.
+
+    Args:
+        problem: The model and its loss.
+        method: What is run.
+        schedule: How a step is computed, as far as the user has said.
+        memory_limit: Most bytes of extra memory; ``None`` for a share of what is free.
+        on_step: Called with the record of every step.
+        checkpoint: Where the state is saved.
+        states: Every rank's random state at the beginning.
+    """
 
     def __init__(
         self,
         problem: Problem,
         method: Initialization,
-        room: Room,
+        schedule: Schedule,
         memory_limit: int | None,
         on_step: OnStep | None,
         checkpoint: Checkpoint,
@@ -51,7 +61,7 @@ class Run:
         self.problem, self.method, self.on_step = problem, method, on_step
         self.ranks = checkpoint.ranks
         self.checkpoint, self.states, self.given, self.taken = checkpoint, states, method, 0
-        self.room, self.memory_limit = room, memory_limit
+        self.schedule, self.memory_limit = schedule, memory_limit
         self.begun = False
         self.scales, self.state = method.start(problem)
         self.lowest = method.lowest(problem.scaled)
@@ -59,9 +69,9 @@ class Run:
         self.blocked: list[str] = []
         self.still = self.rounds = 0
 
-    def go(self, batches: Iterable[Any], progress: bool) -> Result:
-        """Step until all steps are done, nothing moves any more, or the batches end."""
-        stream, batch, stopped = Stream(batches), None, "all steps done"
+    def go(self, batches: Iterable[Batch], progress: bool) -> Result:
+        """Step until all steps are done, the scales stop changing, or the batches end."""
+        stream, batch, stopped = BatchStream(batches), None, "all steps done"
         for _ in range(self.taken):
             stream.next()
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
@@ -74,7 +84,7 @@ class Run:
                 record = self._guarded_step(step, batch)
                 bar.show(step + 1, _summary(record))
                 if self.still >= PATIENCE:
-                    stopped = "nothing moves any more"
+                    stopped = "the scales no longer change"
                     break
                 if step + 1 < self.method.steps and self.checkpoint.due(step + 1):
                     self._save(stream)
@@ -87,7 +97,7 @@ class Run:
         self.checkpoint.remove()
         return result
 
-    def _save(self, stream: Stream) -> None:
+    def _save(self, stream: BatchStream) -> None:
         """All that the next step depends on."""
         fields = {f.name for f in dataclasses.fields(self.method)}
         resolved = {n: getattr(self.method, n) for n in fields}
@@ -99,10 +109,10 @@ class Run:
                 "state": {name: written(tensor) for name, tensor in self.state.items()},
                 "history": [writable(record) for record in self.history],
                 "resolved": {n: v for n, v in resolved.items() if v != getattr(self.given, n)},
-                "room": dataclasses.astuple(self.room),
+                "schedule": self.schedule.to_json(),
                 "blocked": self.blocked,
                 "still": self.still,
-                "independent": [list(pair) for pair in self.problem.independence.items()],
+                "independent": [list(pair) for pair in self.problem.traits.independent.items()],
             }
         )
 
@@ -112,32 +122,55 @@ class Run:
             return
         self.checkpoint.check(found)
         self.taken, self.still = found["taken"], found["still"]
-        self.room, self.blocked, self.begun = Room(*found["room"]), found["blocked"], True
+        self.schedule, self.blocked = Schedule.from_json(found["schedule"]), found["blocked"]
+        self.begun = True
         self.scales = read_tensor(found["scales"])
         self.state = {name: read_tensor(data) for name, data in found["state"].items()}
         self.history = [StepRecord(**readable(record)) for record in found["history"]]
         self.method = dataclasses.replace(self.method, **found["resolved"])
-        self.problem.independence = dict(found["independent"])
+        self.problem.traits.independent = dict(found["independent"])
 
-    def _take(self, stream: Stream) -> Any:
-        """The next batch; a short one after the first, as loaders end with, is passed over."""
+    def _take(self, stream: BatchStream) -> Any:
+        """The next batch; one that is too small is skipped, such as the last of a data loader."""
         found = self._next(stream)
-        first = not self.history or found is END
-        if not first and not self.method.fits(self.problem, batch_size(found)):
-            found = self._next(stream)
+        if found is END or self.method.fits(self.problem, self.problem.layout.size(found)):
+            return found
+        if not self.history:
+            return self._join(found, stream)
+        return self._join(self._next(stream), stream)
+
+    def _join(self, found: Batch, stream: BatchStream) -> Batch:
+        """A batch with enough samples to cut, joined from several if one is too small."""
+        layout, parts = self.problem.layout, [found]
+        while found is not END and layout.size(found) < self.method.least_samples:
+            following = self._next(stream)
+            if following is END or (self.rounds and not self.history):
+                break  # there are no more samples than these
+            try:
+                found = layout.join([*parts, following])
+            except ValueError:  # they differ in length
+                return parts[0]
+            parts.append(following)
+            if layout.size(found) >= self.method.least_samples:
+                self.problem.warn_once(
+                    f"Batches of {layout.size(parts[0])} samples are too small for "
+                    f"{self.method.least_samples} sub-batches: {len(parts)} are joined. Pass "
+                    "larger batches, or `sub_batches=`."
+                )
         return found
 
-    def _next(self, stream: Stream) -> Any:
-        """The next global batch: of all ranks."""
+    def _next(self, stream: BatchStream) -> Any:
+        """The next batch of all ranks together."""
         found, self.rounds = union(self.ranks, stream.next(), stream.rounds)
         return found
 
-    def _guarded_step(self, step: int, batch: Any) -> StepRecord:
-        """A step whose errors say when they happened, and carry what was reached before."""
+    def _guarded_step(self, step: int, batch: Batch) -> StepRecord:
+        """A step whose errors name the step and carry the result so far."""
         try:
             record = self._fitting_step(step, batch)
         except GradientError as error:
-            failed = type(error)(f"Step {step}: {error}")
+            reason = why_not_finite(batch) if isinstance(error, NonFiniteError) else ""
+            failed = type(error)(f"Step {step}: {error}{reason}")
             failed.result = self._result(None, None, f"step {step} failed", False)
             raise failed from error
         self.history.append(record)
@@ -145,8 +178,8 @@ class Run:
             self.on_step(record)
         return record
 
-    def _fitting_step(self, step: int, batch: Any) -> StepRecord:
-        """A step, in ever smaller pieces while memory runs out."""
+    def _fitting_step(self, step: int, batch: Batch) -> StepRecord:
+        """A step; whenever memory runs out it is repeated in smaller pieces."""
         while True:
             try:
                 with self.problem.ranks.together():
@@ -157,62 +190,51 @@ class Run:
             except (RuntimeError, MemoryError) as error:
                 self._shrink(batch, error)
 
-    def _shrink(self, batch: Any, error: BaseException) -> None:
-        """Go on in smaller pieces if memory ran out; any other error is the caller's."""
+    def _shrink(self, batch: Batch, error: BaseException) -> None:
+        """Choose a schedule that needs less memory if memory ran out; raise any other error."""
         if not out_of_memory(error):
             raise error
-        plan = self.method.plan(self.problem, batch, self.room.microbatch)
-        smaller = self.room.smaller(self.problem, batch, plan)
+        plan = self.method.plan(self.problem, batch, self.schedule.microbatch)
+        smaller = self.schedule.with_less_memory(self.problem, batch, plan)
         if smaller is None:
             raise error
-        self.room = smaller
+        self.schedule = smaller
         self.problem.warn_once(
             "Memory ran out: going on in smaller pieces, which is slower. A lower "
             "`memory_limit`, or `engine='stream'` and `microbatch=`, avoids the attempt."
         )
 
-    def _begin(self, batch: Any) -> None:
-        """What needs a first batch: automatic settings, the engine, and a look for blocked ones."""
-        unit = self.problem.unit_scales
-        self.problem.place(unit)
-        plan = self.method.plan(self.problem, batch, self.room.microbatch)
-        self.method = self.method.resolve(self.problem, batch)
-        if not self.method.twice:
+    def _begin(self, batch: Batch) -> None:
+        """What needs a first batch: automatic settings, the engine, and blocked parameters."""
+        problem = self.problem
+        self.method = self.method.for_samples(problem, problem.layout.size(batch))
+        plan = self.method.plan(problem, batch, self.schedule.microbatch)
+        self.method = self.method.resolve(problem, batch)
+        if not self.method.second_order:
             return
-        self.problem.place(0.1 * unit)  # the start itself may not be finite
-        self.room = self._room(batch, plan)
-        if not self.problem.sharded:
-            self.blocked = blocked_by_zeros(self.problem, batch)
+        engine = self.schedule.engine
+        if engine is None or engine.exact:
+            small = problem.at(0.1 * problem.unit_scales)  # the start itself may not be finite
+            self.schedule = choose_schedule(small, batch, plan, self.schedule, self.memory_limit)
+        else:
+            engine.prepare(problem, batch, plan, self.scales)
+        if not problem.sharded:
+            self.blocked = blocked_by_zeros(problem, batch)
         if self.blocked:
-            self.problem.warn_once(
-                f"All-zero tensors keep the gradient from {listed(self.blocked)}: these cannot be "
+            problem.warn_once(
+                f"All-zero tensors block the gradient of {listed(self.blocked)}: these cannot be "
                 "optimized. `reinit_zeros=0.01` gives all-zero tensors a small normal start.",
             )
 
-    def _room(self, batch: Any, plan: Plan) -> Room:
-        """What fits on the rank that has least room."""
-        if self.room.engine == "differences":
-            if isinstance(self.problem, ShardedProblem):
-                self.problem.try_spreading(batch)
-            check_differences(self.problem, batch, plan, self.scales)
-            return self.room
-        ranks = self.problem.ranks
-        own = share(plan, ranks.rank, ranks.world).plan
-        own = own if own.pieces else plan
-        room = fitting(self.problem, batch, own, self.room, self.memory_limit)
-        engines, sizes = zip(
-            *map(json.loads, ranks.texts(json.dumps(dataclasses.astuple(room)))), strict=True
-        )
-        return Room(max(engines), min((s for s in sizes if s is not None), default=None))
-
-    def _step(self, step: int, batch: Any) -> StepRecord:
+    def _step(self, step: int, batch: Batch) -> StepRecord:
         begun = time.perf_counter()
-        self.problem.place(self.scales)
-        plan = self.method.plan(self.problem, batch, self.room.microbatch)
+        plan = self.method.plan(self.problem, batch, self.schedule.microbatch)
         position = Position(self.scales, self.state, step / self.method.steps)
-        found = self.method.step(self.problem, batch, plan, self.room.engine, position)
+        engine = self.schedule.engine or STREAM  # not chosen: the method needs none
+        found = self.method.step(self.problem, batch, plan, engine, position)
         moved, self.state = clamped(found.scales, self.scales, self.lowest), found.state
-        self.still = self.still + 1 if _still(moved, self.scales, self.method.tolerance) else 0
+        moves = _moves(moved, self.scales, self.method.tolerance)
+        self.still = 0 if moves else self.still + 1
         self.scales = moved
         return StepRecord(
             step=step,
@@ -226,8 +248,8 @@ class Run:
             value=found.value,
         )
 
-    def _finish(self, stream: Stream, last: Any, stopped: str) -> Result:
-        """Before and after, on a batch that no step has seen if there is one."""
+    def _finish(self, stream: BatchStream, last: Any, stopped: str) -> Result:
+        """Statistics before and after, on a held-out batch if there is one."""
         if not self.problem.has_loss:
             self._check_ranks()
             return self._result(None, None, stopped, False)
@@ -235,8 +257,22 @@ class Run:
         held_out = spare is not END and self.rounds == 0
         batch = self.problem.prepare(spare) if held_out else last
         self._check_ranks()
+        self._warn_of_the_bound()
         before = self._measure(self.problem.unit_scales, batch, self.problem.original)
-        return self._result(before, self._measure(self.scales, batch), stopped, held_out)
+        after = self._measure(self.scales, batch)
+        return self._result(before, after, stopped, held_out, self.problem.layout.size(batch))
+
+    def _warn_of_the_bound(self) -> None:
+        """Warn if the last step was far above the bound that the method was given."""
+        gamma = getattr(self.method, "gamma", None)
+        last = self.history[-1] if self.history else None
+        if last is None or not last.constrained or not isinstance(gamma, (int, float)):
+            return
+        if last.norm > FAR_ABOVE * gamma:
+            self.problem.warn_once(
+                f"The gradient norm is {last.norm:.3g} after {len(self.history)} steps, far above "
+                f"the bound `gamma = {gamma:.3g}`. Use more `steps`, or a larger `lr`."
+            )
 
     def _check_ranks(self) -> None:
         self.ranks.check_same(
@@ -247,17 +283,32 @@ class Run:
         )
 
     def _measure(
-        self, scales: Tensor, batch: Any, values: dict[str, Tensor] | None = None
+        self, scales: Tensor, batch: Batch, values: dict[str, Tensor] | None = None
     ) -> GradientStats | None:
-        """The statistics, or ``None`` where there are none: the start may not be finite."""
-        self.problem.place(scales, values)
-        plan = self.method.measured(self.problem, batch, self.room.microbatch)
-        held = HELD_GRADIENTS if self.room.engine == "stream" else None
+        """The statistics, or ``None`` if a gradient is zero or not finite."""
+        plan = self.method.measured(self.problem, batch, self.schedule.microbatch)
+        held = self.schedule.engine.held_gradients if self.schedule.engine else None
         try:
             with self.problem.ranks.together():
-                return measure(self.problem, batch, plan, held)
+                return measure(self.problem.at(scales, values), batch, plan, held)
         except GradientError:
             return None
+
+    def _digests(self) -> dict[str, list[int]]:
+        """Hashes of the scaled tensors before and after the result is applied."""
+        problem, found = self.problem, {}
+        if problem.sharded:
+            return {}
+        for name, scale in zip(problem.scaled, self.scales.tolist(), strict=True):
+            if name not in problem.drawn:
+                own = problem.parameters[name].detach()
+                after = (at_least_float32(own) * scale).to(own)
+                found[name] = [fingerprint(own), fingerprint(after)]
+        return found
+
+    def _engine_name(self) -> str:
+        engine = self.schedule.engine
+        return engine.name if engine is not None and self.method.second_order else "none"
 
     def _result(
         self,
@@ -265,6 +316,7 @@ class Run:
         after: GradientStats | None,
         stopped: str,
         held_out: bool,
+        samples: int | None = None,
     ) -> Result:
         return Result(
             scales=dict(zip(self.problem.scaled, self.scales.tolist(), strict=True)),
@@ -272,12 +324,14 @@ class Run:
             before=before,
             after=after,
             settings=self.method.settings(),
-            engine=self.room.engine if self.method.twice else "none",
+            engine=self._engine_name(),
             stopped=stopped,
             held_out=held_out,
             blocked=self.blocked,
             drawn=self.problem.drawn,
             versions={"neuroinit": __version__, "torch": str(torch.__version__)},
+            digests=self._digests(),
+            about=describe(self.problem.model, samples),
         )
 
 
@@ -288,5 +342,5 @@ def _summary(record: StepRecord) -> str:
     return f"{'  '.join(parts)}, {bound}" if parts else ""
 
 
-def _still(moved: Tensor, scales: Tensor, tolerance: float) -> bool:
-    return bool(((moved - scales).abs() < tolerance * scales).all())
+def _moves(moved: Tensor, scales: Tensor, tolerance: float) -> bool:
+    return not bool(((moved - scales).abs() < tolerance * scales).all())

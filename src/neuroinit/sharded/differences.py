@@ -1,96 +1,147 @@
 """The derivative by central differences of gradients, for models that admit nothing else.
 
-    H_d v_d  is about  ( g_d(theta + h v_d) - g_d(theta - h v_d) ) / 2h,
+    H_d v_d  is about  ( g_d(theta + h v_d) - g_d(theta - h v_d) ) / 2h
 
-by first-order passes alone. It is never chosen by itself: it is good on smooth networks, poor where
-there are kinks, and useless on ReLU with BatchNorm, which :func:`check_differences` finds out.
+needs first-order passes only. The error is small for smooth networks, about 10% with ReLU, and the
+result is useless for ReLU with BatchNorm. So the engine is never chosen automatically, and
+:meth:`Differences.check` tests it before the first step.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from neuroinit.common.tensors import flatten, narrow, unflatten
-from neuroinit.gradients.backward import check_derivative
-from neuroinit.gradients.derivative import Derivative, sub_batch_gradients
+from neuroinit.common.batches import Batch
+from neuroinit.common.tensors import flatten, to_cpu_double, unflatten
 from neuroinit.gradients.directions import AllGradients, Objective
+from neuroinit.gradients.engines import Derivative, Engine
+from neuroinit.gradients.first_order import sub_batch_gradients
 from neuroinit.gradients.measures import Moments
-from neuroinit.gradients.plan import Plan, Share, only, share
+from neuroinit.gradients.plan import Plan, share_of
+from neuroinit.gradients.trials import try_separating
+from neuroinit.model.finite import check_derivative
+from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
+from neuroinit.sharded.problem import ShardedProblem
 
-TOLERANCE = 0.1  # of a directional derivative, relative to the truth
+TOLERANCE = 0.1  # of a directional derivative, relative to its true value
 
 
-def differences(problem: Problem, batch: Any, plan: Plan, objective: Objective) -> Derivative:
-    """An objective of the sub-batch gradients, and about its derivative by the scales.
+class Differences(Engine):
+    """Central differences of gradients: approximate, and by first-order passes alone."""
 
-    Args:
-        problem: Where the scales were set by ``problem.place``; it may be sharded.
-        batch: A prepared batch.
-        plan: Its pieces.
-        objective: Function of :class:`Moments`.
-    """
-    with problem.ranks.together():
-        at = _At(problem, batch, plan, objective)
-        by_scale = torch.zeros_like(problem.unit_scales)
-        theta = flatten(problem.theta(problem.differentiated))
-        for d, gradient in enumerate(at.rows):
-            v = at.collector.direction(d, gradient)
-            length = float(problem.norm(v))
-            if length > 0:
-                h = step_length(v) * float(problem.norm(theta)) / length
-                row = only(at.share.plan, d)
-                ahead, behind = (_moved_gradient(problem, batch, row, x * v) for x in (h, -h))
-                by_scale += problem.by_scales(ahead - behind) / (2 * h)
-        by_scale = check_derivative(problem, problem.ranks.sum(by_scale))
-        return Derivative(at.value, by_scale, at.collector.moments, at.loss)
+    name = "differences"
+    exact = False
+
+    def prepare(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> None:
+        """Test the engine on the first batch; spread its samples over the ranks if possible."""
+        if isinstance(problem, ShardedProblem):
+            problem.try_spreading(batch)
+        self.check(problem, batch, plan, scales)
+
+    def derivative(
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, gram: bool = False
+    ) -> Derivative:
+        """See :meth:`Engine.derivative`; all gradients are held, whatever the objective reads."""
+        problem = point.problem
+        with problem.ranks.together():
+            found = _Gradients(point, batch, plan, objective)
+            by_scale = torch.zeros_like(problem.unit_scales)
+            theta = flatten(point.tensors(problem.differentiated))
+            for index, gradient in enumerate(found.gradients):
+                v = found.collector.direction(index, gradient)
+                length = float(problem.norm(v))
+                if length > 0:
+                    h = step_length(v) * float(problem.norm(theta)) / length
+                    part = found.share.plan.only(index)
+                    ahead, behind = (_gradient_at(point, batch, part, x * v) for x in (h, -h))
+                    by_scale += problem.by_scales(ahead - behind) / (2 * h)
+            by_scale = check_derivative(problem.ranks.sum(by_scale), problem.scaled)
+            return Derivative(found.value, by_scale, found.collector.moments, found.loss)
+
+    def check(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> float:
+        """Compare derivatives with the change of what they are derivatives of.
+
+        In the direction of the derivative of ``log GN + GC`` by ``log w``, the change of that
+        objective needs no second derivative and that of the loss no first one. Both are computed by
+        central differences of two lengths, to fourth order.
+
+        Returns:
+            The relative error of the objective's derivative.
+
+        Raises:
+            ValueError: If an error is above :data:`TOLERANCE`.
+        """
+        found = self.derivative(problem.at(scales), batch, plan, _log_norm_and_cosine).gradient
+        claimed = float((found * scales).norm())
+        direction = found * scales / claimed
+        with problem.ranks.together():
+
+            def along(step: float) -> _Gradients:
+                point = problem.at(scales * torch.exp(step * direction))
+                return _Gradients(point, batch, plan, _log_norm_and_cosine)
+
+            slope = float(along(0.0).loss_by_scales() @ (scales * direction))
+            h = step_length(problem.start[problem.scaled[0]])
+            around = {step: along(step) for step in (2 * h, h, -h, -2 * h)}
+        true_slope = _fourth_order({x: at.loss for x, at in around.items()}, h)
+        true_change = _fourth_order({x: at.value for x, at in around.items()}, h)
+        size = max(1.0, abs(around[h].loss))  # the slope of a flat loss is rounding
+        if abs(slope - true_slope) > TOLERANCE * max(abs(true_slope), 0.01 * size):
+            raise ValueError(_too_inexact("loss", true_slope, slope))
+        error = abs(claimed - true_change) / abs(true_change)
+        if not error <= TOLERANCE:
+            raise ValueError(_too_inexact("objective", true_change, claimed))
+        return error
 
 
 def step_length(tensor: Tensor) -> float:
-    """Of central differences, as a share of the whole.
+    """The step of central differences relative to the parameters' norm, by dtype.
 
-    Shorter than the usual cube root: normalization layers bend a lot, and a short step meets few
-    kinks. ``benchmarks/differences.py`` has the errors.
+    Shorter than the usual cube root of the precision: normalization layers are strongly curved, and
+    a short step crosses few kinks. ``benchmarks/differences.py`` has the errors.
     """
     return float(torch.finfo(tensor.dtype).eps ** 0.5)
 
 
-class _At:
-    """What first-order passes find at the placed scales: objective, loss, and gradients."""
+class _Gradients:
+    """The sub-batch gradients at a point, with the objective, the loss and the directions."""
 
-    def __init__(self, problem: Problem, batch: Any, plan: Plan, objective: Objective) -> None:
-        self.problem, self.count = problem, len(plan.weights)
-        self.share: Share = share(plan, problem.ranks.rank, problem.ranks.world)
-        self.collector = AllGradients(problem, self.count, self.share)
+    def __init__(self, point: Point, batch: Batch, plan: Plan, objective: Objective) -> None:
+        self.problem, self.count = point.problem, len(plan.weights)
+        ranks, names = self.problem.ranks, self.problem.differentiated
+        self.share = share_of(plan, ranks.rank, ranks.world)
+        self.collector = AllGradients(self.problem, self.count, self.share)
         losses: list[Tensor] = []
         own = self.share.plan
-        with problem.session():
-            self.rows = [g for _, g in sub_batch_gradients(problem, batch, own, losses)]
-        for gradient in self.rows:
+        if not plan.one_forward:
+            try_separating(point, batch)
+        with point.session() as session:
+            found = sub_batch_gradients(session, batch, own, names, losses)
+            self.gradients = [gradient for _, gradient in found]
+        for gradient in self.gradients:
             self.collector.add(gradient)
-        self.value = float(self.collector.close(objective))
+        self.value = float(self.collector.evaluate(objective))
         total = torch.zeros((), dtype=torch.float64, device="cpu")
         if losses:
-            total = (own.weights @ narrow(torch.stack(losses))).sum()
-        self.loss = float(problem.ranks.sum(total)) / self.count
+            total = (own.weights @ to_cpu_double(torch.stack(losses))).sum()
+        self.loss = float(ranks.sum(total)) / self.count
 
-    def slopes(self) -> Tensor:
+    def loss_by_scales(self) -> Tensor:
         """The derivative of the loss by the scales."""
         found = torch.zeros_like(self.problem.unit_scales)
-        for gradient in self.rows:
+        for gradient in self.gradients:
             found += self.problem.by_scales(gradient)
         return self.problem.ranks.sum(found) / self.count
 
 
-def _moved_gradient(problem: Problem, batch: Any, plan: Plan, step: Tensor) -> Tensor:
+def _gradient_at(point: Point, batch: Batch, plan: Plan, step: Tensor) -> Tensor:
     """The gradient of a plan's one sub-batch at ``theta + step``."""
-    names = problem.differentiated
-    steps = dict(zip(names, unflatten(step, problem.theta(names)), strict=True))
-    with problem.moved(steps), problem.session():
-        ((_, gradient),) = sub_batch_gradients(problem, batch, plan)
+    names = point.problem.differentiated
+    steps = dict(zip(names, unflatten(step, point.tensors(names)), strict=True))
+    with point.moved(steps).session() as session:
+        ((_, gradient),) = sub_batch_gradients(session, batch, plan, names)
     return gradient
 
 
@@ -98,52 +149,17 @@ def _log_norm_and_cosine(moments: Moments) -> Tensor:
     return moments.norm.log() + moments.cosine
 
 
-def check_differences(problem: Problem, batch: Any, plan: Plan, scales: Tensor) -> float:
-    """Compare derivatives with the change of what they are derivatives of.
-
-    In the direction of the derivative of ``log GN + GC`` by ``log w``, the change of that objective
-    needs no second derivative and that of the loss no first one, so both are the truth, to the
-    accuracy of central differences of two lengths.
-
-    Returns:
-        The relative error of the objective's derivative.
-
-    Raises:
-        ValueError: If an error is above :data:`TOLERANCE`.
-    """
-    problem.place(scales)
-    objective = _log_norm_and_cosine
-    found = differences(problem, batch, plan, objective).gradient * scales
-    direction = found / found.norm()
-    with problem.ranks.together():
-        slope = float(_At(problem, batch, plan, objective).slopes() @ (scales * direction))
-        h = step_length(problem.start[problem.scaled[0]])
-        points = {}
-        for step in (2 * h, h, -h, -2 * h):
-            problem.place(scales * torch.exp(step * direction))
-            points[step] = _At(problem, batch, plan, objective)
-    problem.place(scales)
-    claims = {"objective": float(found.norm()), "loss": slope}
-    truths = {
-        "objective": _slope({x: at.value for x, at in points.items()}, h),
-        "loss": _slope({x: at.loss for x, at in points.items()}, h),
-    }
-    size = max(1.0, abs(points[h].loss))  # a loss that hardly changes has no slope to speak of
-    error = abs(claims["objective"] - truths["objective"]) / abs(truths["objective"])
-    wrong_loss = abs(slope - truths["loss"]) > TOLERANCE * max(abs(truths["loss"]), 0.01 * size)
-    if wrong_loss or not error <= TOLERANCE:
-        what = "loss" if wrong_loss else "objective"
-        raise ValueError(
-            f"`engine = 'differences'` is too inexact for this model: in one direction the {what} "
-            f"changes by {truths[what]:.4g}, and its derivative is {claims[what]:.4g}. More than "
-            f"{TOLERANCE:.0%} apart is not usable; ReLU together with BatchNorm, or half precision,"
-            " are the usual cause. Optimize the model before it is sharded, with an exact engine."
-        )
-    return error
-
-
-def _slope(values: dict[float, float], h: float) -> float:
-    """The derivative at 0 from values at ``-2h, -h, h, 2h``, to fourth order."""
+def _fourth_order(values: dict[float, float], h: float) -> float:
+    """The derivative at 0 from values at ``-2h, -h, h, 2h``."""
     fine = (values[h] - values[-h]) / (2 * h)
     coarse = (values[2 * h] - values[-2 * h]) / (4 * h)
     return (4 * fine - coarse) / 3
+
+
+def _too_inexact(what: str, true: float, claimed: float) -> str:
+    return (
+        f"`engine = 'differences'` is too inexact for this model: in one direction the {what} "
+        f"changes by {true:.4g}, and its derivative is {claimed:.4g}. More than {TOLERANCE:.0%} "
+        "apart is not usable; ReLU together with BatchNorm, or half precision, are the usual "
+        "cause. Use an exact engine; a sharded model has to be optimized before it is sharded."
+    )

@@ -1,7 +1,7 @@
-"""A model whose parameters are spread over the ranks: FSDP2's ``fully_shard``, tensor parallelism.
+"""A model whose parameters are sharded over the ranks: ``fully_shard``, tensor parallelism.
 
-``torch.autograd.grad`` sees no sharded parameter, and no graph of a gradient can be had: everything
-goes through ``.backward()``. What is called ``theta`` here are this rank's shards, inner products
+``torch.autograd.grad`` does not see sharded parameters, and a gradient has no graph here: every
+gradient goes through ``.backward()``. The values of a point are this rank's shards, inner products
 are summed over the ranks, and every rank takes part in every pass.
 """
 
@@ -9,26 +9,104 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Interval, batch_size, cut
+from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import listed
-from neuroinit.common.tensors import filled, flatten, gram_matrix, narrow
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
+from neuroinit.common.tensors import (
+    flatten,
+    gram_matrix,
+    to_cpu_double,
+)
 from neuroinit.distributed.dtensor import fully_sharded, local, replicas, reshard
 from neuroinit.distributed.ranks import Ranks
-from neuroinit.gradients.plan import part
+from neuroinit.gradients.plan import part_of
+from neuroinit.gradients.trials import gradients_match
 from neuroinit.model.borrowing import borrowed
-from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.model.point import Point
+from neuroinit.model.problem import ComputeLoss, LossFunction, Problem, Traits
 from neuroinit.model.selection import Selection
+from neuroinit.model.session import Session
 
-CLOSE = 1e-3  # how well the gradients of parts of a batch have to make up that of the whole
+
+class ShardedSession(Session):
+    """Evaluates a sharded model: the point's values are written into the model's own parameters."""
+
+    problem: ShardedProblem
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, point: Point, second_order: bool, scale_variables: bool, autocast: bool
+    ) -> Iterator[Session]:
+        """Write the values of a point; afterwards the original ones."""
+        problem = point.problem
+        gradients = {n: p.grad for n, p in problem.parameters.items()}
+        reshard(problem.model)
+        with borrowed(problem.model, second_order):
+            try:
+                _write(problem, point.values)
+                yield cls(point, {}, problem.autocast if autocast else None)
+            finally:
+                reshard(problem.model)
+                _write(problem, problem.original)
+                for name, parameter in problem.parameters.items():
+                    parameter.grad = gradients[name]
+
+    def gradient_by(
+        self,
+        loss: Tensor,
+        leaves: list[Tensor],
+        create_graph: bool = False,
+        retain_graph: bool = False,
+    ) -> tuple[Tensor | None, ...]:
+        """This rank's shards of the gradient; the leaves are values of the point."""
+        for parameter in self.problem.parameters.values():
+            parameter.grad = None
+        loss.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
+        names = {id(t): n for n, t in self.point.values.items()}
+        return tuple(self._gradient_of(names[id(leaf)]) for leaf in leaves)
+
+    def _gradient_of(self, name: str) -> Tensor | None:
+        problem = self.problem
+        found = problem.parameters[name].grad
+        world = problem.shards.world
+        if found is None or problem.copies[name] < world or local(found) is not found:
+            return None if found is None else local(found).clone()
+        return problem.shards.sum(found) / world  # not sharded: nobody has averaged it
+
+    def losses(
+        self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
+    ) -> Iterator[Tensor]:
+        """The mean loss of each piece: the value of all ranks, with the graph of this rank's part.
+
+        Gradients are averaged over the ranks on their way to the shards, so the part of a rank is
+        weighted by its number of samples. A rank without samples computes one with weight zero.
+        """
+        shards = self.problem.shards
+        if one_forward or not self.problem.spreads_samples:
+            for loss in super().losses(batch, pieces, one_forward):
+                yield self._with_common_value(loss, 1.0)
+            return
+        for start, stop in pieces:
+            own = part_of(list(range(start, stop)), shards.rank, shards.world)
+            first = own[0] if own else start
+            weight = len(own) * shards.world / (stop - start)
+            part = self.problem.layout.cut(batch, first, first + max(1, len(own)))
+            yield self._with_common_value(self.loss(part, self.problem.seed + start), weight)
+
+    def _with_common_value(self, loss: Tensor, weight: float) -> Tensor:
+        """The weighted loss with the value of all ranks: all agree on whether it is finite."""
+        shards, weighted = self.problem.shards, loss * weight
+        value = shards.sum(to_cpu_double(weighted)) / shards.world
+        return weighted + (value.to(loss) - weighted.detach())
 
 
 class ShardedProblem(Problem):
-    """A sharded model and its loss, as functions of this rank's shards of the parameters.
+    """A sharded model and its loss.
 
     Args:
         model: A module with DTensor parameters.
@@ -36,8 +114,15 @@ class ShardedProblem(Problem):
         compute_loss: As for :class:`Problem`.
         selection: Which parameters take part; none can be drawn.
         shards: The ranks that hold the shards.
+        autocast: As for :class:`Problem`.
+        layout: As for :class:`Problem`.
+
+    Attributes:
+        copies: Parameter name -> how many ranks hold the same entries.
+        spreads_samples: Whether the samples of a batch are spread over the ranks.
     """
 
+    session_type = ShardedSession
     sharded = True
 
     def __init__(
@@ -47,120 +132,62 @@ class ShardedProblem(Problem):
         compute_loss: ComputeLoss | None,
         selection: Selection,
         shards: Ranks,
+        autocast: torch.dtype | None = None,
+        layout: BatchLayout = SAMPLES_FIRST,
     ) -> None:
-        super().__init__(model, loss_fn, compute_loss, selection)
+        super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
         if self.drawn:
             raise ValueError(
                 f"A sharded model cannot get fresh values for {listed(list(self.drawn))}. "
                 "Initialize it before it is sharded."
             )
         self.shards = shards
-        self.tells_pieces = False
-        self.independence = {False: False, True: False}  # pieces are not cut any further
+        self.traits = Traits({False: False, True: False}, separable=False)  # pieces are not cut
         self.original = {n: local(p).detach().clone() for n, p in self.parameters.items()}
-        self.start = self._theta = self.original
+        self.start = self.original
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
-        self._spread = False
+        self.spreads_samples = False
 
-    # -- sums over shards --------------------------------------------------------------------------
-
-    def over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
-        """What every rank has found of its shards, one row a name, summed over the shards."""
+    def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
+        """Values of every parameter's shard (one row a name), summed over the shards."""
         weights = torch.tensor([1 / self.copies[n] for n in names], dtype=torch.float64)
         shape = (-1, *[1] * (values.dim() - 1))
-        return self.shards.sum(narrow(values) * weights.reshape(shape))
+        return self.shards.sum(to_cpu_double(values) * weights.reshape(shape))
 
     def norm(self, gradient: Tensor) -> Tensor:
-        """The norm of a gradient of which every rank has shards."""
+        """The norm of a flat gradient of which every rank has shards."""
         return self.gram([gradient])[0, 0].sqrt()
 
     def gram(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The Gram matrix of gradients of which every rank has shards."""
+        """The Gram matrix of flat gradients of which every rank has shards."""
         names = self.differentiated
-        sizes = [t.numel() for t in self.theta(names)]
+        sizes = [self.start[n].numel() for n in names]
         parts = [torch.split(g, sizes) for g in gradients]
         grams = torch.stack([gram_matrix([p[k] for p in parts]) for k in range(len(names))])
-        return self.over_shards(grams, names).sum(0)
-
-    # -- passes ------------------------------------------------------------------------------------
-
-    @contextmanager
-    def session(self, second_order: bool = False, marked: bool = False) -> Iterator[None]:
-        """The scaled values in the model's own parameters; afterwards those that were there."""
-        gradients = {n: p.grad for n, p in self.parameters.items()}
-        reshard(self.model)
-        with borrowed(self.model, second_order) as self._buffers:
-            try:
-                self._write(self._theta)
-                yield
-            finally:
-                reshard(self.model)
-                self._write(self.original)
-                for name, parameter in self.parameters.items():
-                    parameter.grad = gradients[name]
-                self._buffers = []
-
-    @torch.no_grad()
-    def _write(self, values: dict[str, Tensor]) -> None:
-        for name, parameter in self.parameters.items():
-            local(parameter).copy_(values[name])
-
-    def gradient(
-        self, loss: Tensor, names: Sequence[str], create_graph: bool, retain_graph: bool
-    ) -> tuple[Tensor | None, ...]:
-        """This rank's shards of the gradient, by ``.backward()``."""
-        for parameter in self.parameters.values():
-            parameter.grad = None
-        loss.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
-        return tuple(self._found(n) for n in names)
-
-    def _found(self, name: str) -> Tensor | None:
-        parameter = self.parameters[name]
-        found = parameter.grad
-        if found is None or self.copies[name] < self.shards.world or local(found) is not found:
-            return None if found is None else local(found).clone()
-        return self.shards.sum(found) / self.shards.world  # of no shard: nobody has averaged it
-
-    def losses(self, batch: Any, pieces: Sequence[Interval], whole: bool) -> Iterator[Tensor]:
-        """The mean loss of each piece: its value is that of all ranks, its graph this rank's part.
-
-        Gradients are averaged over the ranks on their way to the shards, so a rank's part weighs as
-        much as it has samples. A rank without samples computes one, for nothing.
-        """
-        if whole or not self._spread:
-            for loss in super().losses(batch, pieces, whole):
-                yield self._valued(loss, 1.0)
-            return
-        for start, stop in pieces:
-            own = part(list(range(start, stop)), self.shards.rank, self.shards.world)
-            first = own[0] if own else start
-            weight = len(own) * self.shards.world / (stop - start)
-            loss = self.loss(cut(batch, first, first + max(1, len(own))), self.seed + start)
-            yield self._valued(loss, weight)
-
-    def _valued(self, loss: Tensor, weight: float) -> Tensor:
-        """All ranks see the same value, so that they agree on whether it is finite."""
-        weighted = loss * weight
-        value = self.shards.sum(narrow(weighted)) / self.shards.world
-        return weighted + (value.to(loss) - weighted.detach())
-
-    def try_spreading(self, batch: Any) -> None:
-        """Whether the samples of a batch can be spread over the ranks: tried on a first batch."""
-        if self.batch_norms or not fully_sharded(self.model, self.shards.world):
-            return
-        size = min(batch_size(batch), 2 * self.shards.world)
-        together = self._flat(batch, size)
-        self._spread = True
-        difference = self.norm(self._flat(batch, size) - together)
-        self._spread = bool(difference <= CLOSE * self.norm(together))
-
-    def _flat(self, batch: Any, size: int) -> Tensor:
-        names = self.differentiated
-        with self.session():
-            (loss,) = self.losses(cut(batch, 0, size), [(0, size)], False)
-            found = self.gradient(loss, names, False, False)
-        return flatten(filled(found, self.theta(names)))
+        return self.sum_over_shards(grams, names).sum(0)
 
     def by_scales(self, gradient: Tensor) -> Tensor:
-        """``<W_k, gradient_k>`` over all shards."""
-        return self.over_shards(super().by_scales(gradient), self.scaled)
+        """``<W_k, gradient_k>`` over all shards, for every scale."""
+        return self.sum_over_shards(super().by_scales(gradient), self.scaled)
+
+    def try_spreading(self, batch: Batch) -> None:
+        """Find out on a first batch whether its samples can be spread over the ranks."""
+        if self.batch_norms or not fully_sharded(self.model, self.shards.world):
+            return
+        size = min(self.layout.size(batch), 2 * self.shards.world)
+        few = self.layout.cut(batch, 0, size)
+        together = self._flat_gradient(few)
+        self.spreads_samples = True
+        apart = self._flat_gradient(few)
+        self.spreads_samples = gradients_match([apart], [together], [""], self.norm)
+
+    def _flat_gradient(self, batch: Batch) -> Tensor:
+        with self.at(self.unit_scales).session() as session:
+            (loss,) = session.losses(batch, [(0, self.layout.size(batch))], False)
+            return flatten(session.gradient(loss, self.differentiated))
+
+
+@torch.no_grad()
+def _write(problem: Problem, values: dict[str, Tensor]) -> None:
+    for name, parameter in problem.parameters.items():
+        local(parameter).copy_(values[name])

@@ -1,1 +1,5 @@
 """NIO: the method, its update rules and the paper's presets."""
+
+from neuroinit.methods.nio.method import NIO
+
+__all__ = ["NIO"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import (
     check_callable,
     check_choice,
@@ -21,7 +22,7 @@ from neuroinit.common.checks import (
     check_number,
 )
 from neuroinit.common.errors import NonFiniteError
-from neuroinit.gradients.derivative import Derivative, derivative
+from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.plan import Plan, check_split, make_plan
 from neuroinit.methods.base import Method, Step
@@ -38,10 +39,10 @@ from neuroinit.methods.nio.rules import (
 from neuroinit.methods.updates import Plain, Position, State, TwoMomentAdam
 from neuroinit.model.problem import Problem
 from neuroinit.model.selection import LooksAt, Selection
-from neuroinit.sharded.differences import differences
 
-NOTHING = 1e-7  # a loss that is taken for zero
-RETREATS = 12  # how often a start that is not finite is shrunk before giving up
+NEARLY_ZERO = (1e-8, 1e-2)  # factors of all parameters; the second if the first is too small
+LEAST_LOSS = 1e-7  # a smaller loss counts as zero
+RETREATS = 12  # most times that a start which is not finite is shrunk
 
 
 def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
@@ -92,6 +93,8 @@ class NIO(Method):
     gradients_of: LooksAt | None = None
     min_bias_scale: float | None = None
 
+    engines: ClassVar[tuple[str, ...]] = ("keep", "stream", "differences")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.gamma, str):
@@ -139,15 +142,18 @@ class NIO(Method):
         """
         return cls(**{**_REFERENCE, **_preset(preset), **changes})
 
-    def resolve(self, problem: Problem, batch: Any) -> NIO:
+    def resolve(self, problem: Problem, batch: Batch) -> NIO:
         """``gamma="auto"`` becomes a multiple of the loss of a network that knows nothing."""
         if self.gamma != "auto":
             return self
-        loss = problem.zero_loss(batch)
-        if not NOTHING < loss < float("inf"):
-            raise ValueError(
-                "`gamma = 'auto'` takes the bound from the loss with parameters near zero, which "
-                f"is {loss}. Pass a number, for example `gamma=1.0`."
+        loss = loss_near_zero(problem, batch)
+        if not math.isfinite(loss):
+            raise NonFiniteError(f"The loss is {loss}, also with parameters near zero.")
+        if loss <= LEAST_LOSS:
+            loss = _own_loss(problem, batch)
+            problem.warn_once(
+                "The loss is zero for a network whose output is zero, so `gamma = 'auto'` takes "
+                f"the bound from the model's own loss, {loss:.3g}. Pass a number to choose it."
             )
         usual = self.gamma_per_loss * loss
         if self.rate is None:
@@ -160,15 +166,30 @@ class NIO(Method):
         scales = self.rule.start(problem.scaled, self.lowest(problem.scaled))
         return scales, self.rule.init(scales)
 
-    def plan(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+    def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The sub-batches, or what they are made of."""
         return make_plan(
             problem, batch, self.sub_batches, self.overlap, self.split, self.batch_stats, microbatch
         )
 
-    def measured(self, problem: Problem, batch: Any, microbatch: int | None) -> Plan:
+    def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The sub-batches of a step."""
         return self.plan(problem, batch, microbatch)
+
+    @property
+    def least_samples(self) -> int:
+        """One for every sub-batch."""
+        return 2 if self.sub_batches == "samples" else int(self.sub_batches)
+
+    def for_samples(self, problem: Problem, size: int) -> NIO:
+        """With fewer sub-batches if there are fewer samples."""
+        if size >= self.least_samples or size < 2:
+            return self
+        problem.warn_once(
+            f"A batch has {size} samples, fewer than `sub_batches = {self.sub_batches}`: "
+            f"`sub_batches = {size}` is used. Pass larger batches for a better result."
+        )
+        return dataclasses.replace(self, sub_batches=size)
 
     def fits(self, problem: Problem, size: int) -> bool:
         """A batch needs a sample for every sub-batch, and BatchNorm two."""
@@ -176,7 +197,7 @@ class NIO(Method):
         return size >= least * (2 if problem.batch_norms else 1)
 
     def step(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One pass of Alg. 3's loop."""
         gamma = float(self.gamma)
@@ -196,7 +217,7 @@ class NIO(Method):
         )
 
     def _derivative(
-        self, problem: Problem, batch: Any, plan: Plan, engine: str, position: Position
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> tuple[Position, Derivative]:
         """The derivative, from smaller scales if the rule can retreat from what is not finite."""
         lowest = self.lowest(problem.scaled)
@@ -205,11 +226,9 @@ class NIO(Method):
             return self.rule.descended(position, moments, float(self.gamma))
 
         for attempt in range(RETREATS):
-            problem.place(position.scales)
+            point = problem.at(position.scales)
             try:
-                if engine == "differences":
-                    return position, differences(problem, batch, plan, descended)
-                found = derivative(problem, batch, plan, descended, engine, self.rule.gram)
+                found = engine.derivative(point, batch, plan, descended, self.rule.gram)
                 return position, found
             except NonFiniteError as failure:
                 if attempt == 0:
@@ -231,6 +250,38 @@ class NIO(Method):
             bias = ["bias" in n and "weight" not in n for n in names]
             lowest[torch.tensor(bias, device="cpu")] = self.min_bias_scale
         return lowest
+
+
+def loss_near_zero(problem: Problem, batch: Batch) -> float:
+    """The loss of a network that ignores its input: all parameters are nearly zero.
+
+    At exactly zero, normalized weights and outputs are not defined. A zero *output* would be wrong
+    for models that end in a softmax, a sigmoid or a variance.
+    """
+    found = math.nan
+    for factor in NEARLY_ZERO:
+        point = problem.at(problem.unit_scales, {n: factor * t for n, t in problem.start.items()})
+        with point.session() as session, torch.no_grad():
+            found = float(session.loss(batch))
+        if math.isfinite(found):
+            break
+    return found
+
+
+def _own_loss(problem: Problem, batch: Batch) -> float:
+    """The size of the loss of the model as it is.
+
+    Raises:
+        ValueError: If it is zero or not finite.
+    """
+    with problem.at(problem.unit_scales).session() as session, torch.no_grad():
+        loss = abs(float(session.loss(batch)))
+    if not LEAST_LOSS < loss < math.inf:
+        raise ValueError(
+            f"`gamma = 'auto'` takes the bound from the loss, which is 0 with parameters near zero "
+            f"and {loss} with the model's own. Pass a number, for example `gamma=1.0`."
+        )
+    return loss
 
 
 _PAPER: dict[str, Any] = {

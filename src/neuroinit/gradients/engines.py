@@ -1,0 +1,265 @@
+"""Engines: how an objective of the sub-batch gradients is differentiated by the scales.
+
+    gradients -> Gram matrix -> objective -> Hessian-vector products
+
+With ``v_d`` the derivative of the objective ``Phi`` by the gradient ``g_d`` of sub-batch ``d``,
+
+    dPhi/dw_k = < W_k , [ sum_d H_d v_d ]_k >,
+
+so that no autograd graph has to span two sub-batches. :class:`Keep` holds the first-order graphs of
+all pieces, :class:`Stream` one at a time. Both are exact.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import named_operator
+from neuroinit.common.tensors import accumulate, to_cpu_double, weighted_sum
+from neuroinit.gradients.directions import AllGradients, Collector, MeanDirection, Objective
+from neuroinit.gradients.first_order import piece_gradients, sub_batch_gradients
+from neuroinit.gradients.measures import Moments
+from neuroinit.gradients.pieces import (
+    Pass,
+    passes_over,
+    second_backward,
+    streamed_pieces,
+    streamed_samples,
+)
+from neuroinit.gradients.plan import Plan, share_of
+from neuroinit.gradients.trials import try_separating
+from neuroinit.model.finite import check_derivative
+from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
+from neuroinit.model.session import Session
+
+HELD_PIECES = 8  # overlapping pieces whose gradients `stream` holds at once, or more if small
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """An objective and its derivative by the scales.
+
+    Args:
+        value: The objective ``Phi``.
+        gradient: ``dPhi/dw_k`` in the order of ``problem.scaled``, float64 on the CPU.
+        moments: Norms and GradCosine of the sub-batch gradients.
+        loss: Mean of the sub-batch losses.
+    """
+
+    value: float
+    gradient: Tensor
+    moments: Moments
+    loss: float
+
+
+class Engine(abc.ABC):
+    """A way to differentiate by the scales.
+
+    Attributes:
+        name: What a user passes as ``engine=``.
+        exact: Whether the derivative is exact up to rounding.
+        keeps_graphs: Whether the first-order graphs of all pieces are held at once.
+        held_gradients: Most gradients that statistics hold at once; ``None`` for all.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = True
+    keeps_graphs: ClassVar[bool] = False
+    held_gradients: ClassVar[int | None] = None
+
+    def prepare(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> None:
+        """Called once, before the first step, with its batch, plan and scales."""
+        return
+
+    @abc.abstractmethod
+    def derivative(
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, gram: bool = False
+    ) -> Derivative:
+        """An objective of the sub-batch gradients and its derivative by the scales.
+
+        Args:
+            point: Where the parameters stand.
+            batch: A prepared batch.
+            plan: Its pieces.
+            objective: Function of :class:`Moments`.
+            gram: The objective reads ``moments.gram``, for which all ``D`` gradients are held.
+        """
+
+
+class ExactEngine(Engine):
+    """What :class:`Keep` and :class:`Stream` share: ranks, checks, and named operators."""
+
+    def derivative(
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, gram: bool = False
+    ) -> Derivative:
+        """See :meth:`Engine.derivative`; every rank computes its share of the sub-batches."""
+        problem, count = point.problem, len(plan.weights)
+        share = share_of(plan, problem.ranks.rank, problem.ranks.world)
+        collector = (AllGradients if gram else MeanDirection)(problem, count, share)
+        with problem.ranks.together(), named_operator():
+            if share.sub_batches:
+                found = self._derivative(point, batch, share.plan, objective, collector)
+            else:  # more ranks than there is work
+                value = collector.evaluate(objective)
+                nothing = torch.zeros_like(problem.unit_scales)
+                found = Derivative(float(value), nothing, collector.moments, 0.0)
+            part = found.loss * len(share.sub_batches) / count
+            loss = torch.tensor([part], dtype=torch.float64, device="cpu")
+            *by_scale, loss = problem.ranks.sum(torch.cat([found.gradient, loss]))
+            return replace(found, gradient=torch.stack(by_scale), loss=float(loss))
+
+    def _derivative(
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
+    ) -> Derivative:
+        if not plan.one_forward:
+            try_separating(point, batch)
+        losses: list[Tensor] = []
+        value, by_scale = self._differentiate(point, batch, plan, objective, collector, losses)
+        check_derivative(by_scale, point.problem.scaled)
+        loss = float((plan.weights @ to_cpu_double(torch.stack(losses))).mean())
+        return Derivative(float(value), by_scale, collector.moments, loss)
+
+    @abc.abstractmethod
+    def _differentiate(
+        self,
+        point: Point,
+        batch: Batch,
+        plan: Plan,
+        objective: Objective,
+        collector: Collector,
+        losses: list[Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """The objective and its derivative; the losses of the pieces are appended."""
+
+
+class Keep(ExactEngine):
+    """Holds the graphs of all pieces and goes back through them once: fastest."""
+
+    name = "keep"
+    keeps_graphs = True
+
+    def _differentiate(
+        self,
+        point: Point,
+        batch: Batch,
+        plan: Plan,
+        objective: Objective,
+        collector: Collector,
+        losses: list[Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        problem = point.problem
+        samples, names = plan.microbatch or problem.layout.size(batch), problem.differentiated
+        with point.session(second_order=True, scale_variables=True) as session:
+            passes = list(passes_over(session, batch, plan, names, samples, create_graph=True))
+            losses += [loss for made in passes for loss in made.losses]
+            vectors = [vector for made in passes for vector in made.vectors]
+            value, directions = _directions(plan, vectors, objective, collector)
+            del vectors
+            return value, second_backward(session, passes, directions)
+
+
+class Stream(ExactEngine):
+    """A first-order pass for the objective, then one graph at a time: least memory."""
+
+    name = "stream"
+    held_gradients = 4
+
+    def _differentiate(
+        self,
+        point: Point,
+        batch: Batch,
+        plan: Plan,
+        objective: Objective,
+        collector: Collector,
+        losses: list[Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        names = point.problem.differentiated
+        products: Iterator[Tensor]
+        if plan.simple or len(plan.pieces) > max(HELD_PIECES, streamed_pieces(point.problem)):
+            with point.session() as session:
+                for _, gradient in sub_batch_gradients(session, batch, plan, names, losses):
+                    collector.add(gradient)
+            value = collector.evaluate(objective)
+            compute = _simple_products if plan.simple else _rolling_products
+            with point.session(second_order=True, scale_variables=True) as session:
+                products = compute(session, batch, plan, collector)
+                return value, sum(products, torch.zeros(()))
+        with point.session() as session:
+            vectors = list(piece_gradients(session, batch, plan, names, losses))
+        value, directions = _directions(plan, vectors, objective, collector)
+        del vectors
+        with point.session(second_order=True, scale_variables=True) as session:
+            products = _known_products(session, batch, plan, iter(directions))
+            return value, sum(products, torch.zeros(()))
+
+
+def _directions(
+    plan: Plan, vectors: list[Tensor], objective: Objective, collector: Collector
+) -> tuple[Tensor, list[Tensor]]:
+    """The objective, and the direction of every piece, from the gradients of all pieces."""
+    for weights in plan.weights:
+        collector.add(weighted_sum(weights, vectors))
+    value = collector.evaluate(objective)
+    directions = [torch.zeros_like(vector) for vector in vectors]
+    for d, weights in enumerate(plan.weights):
+        direction = collector.direction(d, weighted_sum(weights, vectors))
+        accumulate(weights, direction, directions)
+    return value, directions
+
+
+# -- one graph at a time ---------------------------------------------------------------------------
+
+
+def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
+    problem = session.problem
+    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
+    names = problem.differentiated
+    return passes_over(session, batch, plan, names, samples, pieces, create_graph=True)
+
+
+def _simple_products(
+    session: Session, batch: Batch, plan: Plan, collector: Collector
+) -> Iterator[Tensor]:
+    """Every sub-batch is one piece: its gradient and its product come from the same graph."""
+    count = itertools.count()
+    for made in _graphs(session, batch, plan):
+        directions = [collector.direction(next(count), vector) for vector in made.vectors]
+        yield second_backward(session, [made], directions, retain_graph=plan.one_forward)
+
+
+def _known_products(
+    session: Session, batch: Batch, plan: Plan, directions: Iterator[Tensor]
+) -> Iterator[Tensor]:
+    """The directions of all pieces are known."""
+    for made in _graphs(session, batch, plan):
+        own = list(itertools.islice(directions, len(made.losses)))
+        yield second_backward(session, [made], own)
+
+
+def _rolling_products(
+    session: Session, batch: Batch, plan: Plan, collector: Collector
+) -> Iterator[Tensor]:
+    """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
+    waiting: dict[int, Tensor] = {}
+    ready: list[int] = []
+    last = [int(column.nonzero().max()) if column.any() else 0 for column in plan.weights.T]
+    most, names = streamed_pieces(session.problem), session.problem.differentiated
+    for d, gradient in sub_batch_gradients(session, batch, plan, names):
+        direction = collector.direction(d, gradient)
+        for s in plan.weights[d].nonzero().flatten().tolist():
+            waiting[s] = waiting.get(s, 0) + float(plan.weights[d, s]) * direction
+        ready += [s for s in waiting if last[s] == d]
+        if len(ready) >= most or d == len(plan.weights) - 1:
+            part = replace(plan, pieces=tuple(plan.pieces[s] for s in ready))
+            directions = iter([waiting.pop(s) for s in ready])
+            yield from _known_products(session, batch, part, directions)
+            ready = []

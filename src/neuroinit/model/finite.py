@@ -1,0 +1,96 @@
+"""Losses, gradients and derivatives that cannot be used: not finite, or exactly zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch, map_tensors
+from neuroinit.common.errors import NonFiniteError, ZeroGradientError, listed
+
+IGNORED = -100  # the label that cross-entropy ignores
+_TOO_LARGE = (
+    "The start is too large: shrink it first, or compute in a wider dtype with `model.double()`."
+)
+_NO_EFFECT = (
+    "The loss does not depend on the parameters: look for dead activations, a saturated output "
+    "or all-zero tensors (`reinit_zeros=0.01` gives these a small start)."
+)
+
+
+def check_loss(loss: Tensor) -> None:
+    """Raise for a loss that is not finite, or that has no graph."""
+    if not torch.isfinite(loss):
+        raise NonFiniteError(
+            f"The loss is not finite: {loss.item()}. The start is too large, the inputs are not "
+            "finite, or the learning rate `lr` of the scales is too high."
+        )
+    if not loss.requires_grad:
+        raise ValueError(
+            "The loss does not depend on any trainable parameter. Return it with its graph: no "
+            "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
+        )
+
+
+def why_not_finite(batch: Batch) -> str:
+    """What in a batch may make its loss not finite, as a sentence; empty if nothing is found."""
+    found: list[str] = []
+
+    def look(tensor: Tensor) -> None:
+        if tensor.is_nested or not tensor.dim():
+            return
+        if not torch.isfinite(tensor).all():
+            found.append(f" The batch has NaN or inf in a tensor of shape {tuple(tensor.shape)}.")
+        elif not tensor.is_floating_point() and not tensor.is_complex():
+            masked = (tensor.reshape(len(tensor), -1) == IGNORED).all(1)
+            if masked.any():
+                found.append(
+                    f" All labels of sample {int(masked.nonzero()[0])} are {IGNORED}, so a "
+                    "sub-batch may have no label that counts. Remove such samples, or use fewer "
+                    "sub-batches."
+                )
+
+    map_tensors(look, batch)
+    return found[0] if found else ""
+
+
+def check_norm(norm: float, what: str = "the batch") -> None:
+    """Raise for the norm of a gradient that is zero or not finite."""
+    if norm == 0:
+        raise ZeroGradientError(f"The gradient of {what} is exactly zero. {_NO_EFFECT}")
+    if not norm < float("inf"):
+        raise NonFiniteError(f"The gradient of {what} is not finite. {_TOO_LARGE}")
+
+
+def check_zero_norms(norms: Tensor, tolerated: int | None = None) -> None:
+    """Raise if more than ``tolerated`` sub-batch gradients are exactly zero.
+
+    Args:
+        norms: The norms of the sub-batch gradients.
+        tolerated: By default all but one may be zero.
+    """
+    zero = [d for d, norm in enumerate(norms.tolist()) if norm == 0]
+    if len(zero) > (len(norms) - 1 if tolerated is None else tolerated):
+        raise ZeroGradientError(
+            f"The gradient of sub-batch {zero[0]} is exactly zero, so it has no direction. "
+            f"{_NO_EFFECT}"
+        )
+
+
+def check_finite_parts(
+    parts: Sequence[Tensor], names: Sequence[str], what: str = "The gradient"
+) -> None:
+    """Raise if a part is not finite, and name the parameters that it belongs to."""
+    bad = [n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part).all()]
+    if bad:
+        raise NonFiniteError(f"{what} is not finite in {listed(bad)}. {_TOO_LARGE}")
+
+
+def check_derivative(derivative: Tensor, names: Sequence[str]) -> Tensor:
+    """Return a derivative by the scales, or raise if it is not finite."""
+    bad = [n for n, d in zip(names, derivative, strict=True) if not torch.isfinite(d)]
+    if bad:
+        raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
+    return derivative
