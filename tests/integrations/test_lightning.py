@@ -130,7 +130,7 @@ def test_the_data_module_and_its_batch_hooks_are_used():
 
     torch.manual_seed(0)
     module = Module()
-    large = InitCallback(ni.NIO(steps=1, sub_batches=4))
+    large = InitCallback(steps=1, sub_batches=4, gamma=1e6)
     trainer(large).fit(module, datamodule=Data())
     assert large.result.history[0].norm > 100
 

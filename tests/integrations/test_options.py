@@ -6,6 +6,7 @@ from typing import get_type_hints
 import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from torch.utils.data import DataLoader
 
 import neuroinit as ni
 from neuroinit.integrations.options import CallbackOptions, peak_rate
@@ -150,3 +151,23 @@ def test_hugging_face_passes_the_rate_of_its_optimizer(tmp_path, optim, rate):
         warmup_steps=2,
     ).train()
     assert callback.result.settings["rate"] == (None if rate is None else pytest.approx(rate))
+
+
+# -- small batches ----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings(*lightning_parts.QUIET)
+def test_small_batches_do_not_end_a_fit():
+    callback = lightning.InitCallback(steps=2)
+    small = DataLoader(lightning_parts.loader().dataset, batch_size=4)
+    with pytest.warns(UserWarning, match="sub_batches"):
+        lightning_parts.trainer(callback).fit(lightning_parts.Module(), small)
+    assert len(callback.result.history) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*sub_batches")
+def test_small_batches_do_not_end_a_training(tmp_path):
+    callback, vit = transformers.InitCallback(steps=2), transformers_parts.vit
+    settings = {"per_device_train_batch_size": 4}
+    transformers_parts.trainer(vit(), vit, tmp_path, callback, **settings).train()
+    assert len(callback.result.history) == 2
