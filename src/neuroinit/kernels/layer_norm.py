@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.tensors import widen
 from neuroinit.kernels import normalization
 from neuroinit.kernels.context import (
     KernelContext,
@@ -52,8 +51,6 @@ def layer_norm(
     ``None`` leaves the call to torch: the dtypes differ, the input is empty, or there is a bias and
     no gain.
     """
-    if torch.is_autocast_enabled(input.device.type):
-        input = widen(input)  # as autocast does
     tensors = input, weight, bias
     alike = all(t is None or t.dtype == input.dtype for t in tensors)
     odd = not input.numel() or (weight is None and bias is not None)
