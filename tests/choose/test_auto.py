@@ -12,6 +12,7 @@ from neuroinit.choose import tournament as contest
 from neuroinit.choose.auto import _full, default_candidates
 from neuroinit.choose.auto_result import START
 from neuroinit.choose.rollout import Rollout, twin_of
+from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.model.problem import Problem
 from tests.utils.architectures import ZOO
 from tests.utils.snapshots import assert_unchanged, snapshot
@@ -160,7 +161,7 @@ def test_a_rate_of_zero():
 
 def test_batches_that_are_a_little_shorter_take_part():
     batches = [*learnable(1, 32), *learnable(9, 31), *learnable(1, 3)]
-    assert [len(y) for _, y in _full(batches)] == [32, *[31] * 9]
+    assert [len(y) for _, y in _full(batches, SAMPLES_FIRST)] == [32, *[31] * 9]
 
 
 def test_gradients_of_nothing_else_are_left_behind():
@@ -339,10 +340,11 @@ def test_the_figure_has_a_line_for_each(tmp_path):
 
 
 def test_default_candidates_that_do_not_fit_stay_out():
-    """Batches of four cannot be cut into NIO's eight; the others compete."""
-    result = ni.auto_(network(gain=30.0), learnable(size=4), optimizer=sgd, budget=40)
+    """Batches of one sample cannot be cut for GradInit; the others compete."""
+    model = network(gain=30.0)
+    result = ni.auto_(model, learnable(count=40, size=1), optimizer=sgd, budget=40)
     by_name = {c.name: c for c in result.candidates}
-    assert "sub_batches" in by_name["NIO"].failed
+    assert "sub_batches" in by_name["GradInit"].failed
     assert by_name["Kaiming"].scores
 
 

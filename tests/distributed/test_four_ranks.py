@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_ranks import check
+from tests.distributed.test_ranks import check
 from tests.utils.failing import fail
 from tests.utils.ranks import run
 from tests.utils.shared import CASES, solve_all

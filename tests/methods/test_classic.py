@@ -292,8 +292,11 @@ def test_fixup():
     ni.fixup_(model)
     assert not model.fixup_classifier.weight.any()
     assert not model.fixup_classifier.bias.any()
+    torch_default = 1 / math.sqrt(3 * 40)
+    assert model.stem.weight.std().item() == pytest.approx(torch_default, rel=0.1)
+    assert model.stem.weight.abs().max() <= 1 / math.sqrt(40)
+    assert not model.stem.bias.any()
     kaiming = math.sqrt(2 / 40)
-    assert model.stem.weight.std().item() == pytest.approx(kaiming, rel=0.1)
     for block in model.blocks:
         *first, last = block.layers
         assert not last.weight.any()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import neuroinit as ni
+from neuroinit.run.checkpoint import FORMAT
 from tests.utils.resumed import METHODS, result
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +92,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, small_model, digits
     [
         ("", "is no JSON file"),
         ("[1]", "is no checkpoint of this version"),
-        ('{"format": "neuroinit-checkpoint-1"}', "is not complete"),
+        (json.dumps({"format": FORMAT}), "is not complete"),
     ],
 )
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, small_model, digits_like, text, message):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -11,10 +14,12 @@ from torch import nn
 
 from neuroinit.choose.auto_result import START, AutoResult
 from neuroinit.choose.tournament import Candidate, Contest, rounds_of
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count
+from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.progress import Progress
-from neuroinit.common.random_state import isolated
+from neuroinit.common.random_state import isolated, random_state, set_random_state
+from neuroinit.distributed.ranks import ALONE, Ranks, ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
 from neuroinit.methods.gradinit import GradInit
@@ -52,6 +57,8 @@ def auto_(
     budget: int = 200,
     candidates: Mapping[str, Candidate] | None = None,
     progress: bool = True,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> AutoResult:
     """Choose a start by trying: the best after short trainings is applied in place.
 
@@ -60,6 +67,10 @@ def auto_(
     round, and a candidate is applied only if it beats it by more than the noise between batches,
     and is not behind it at twice the learning rate, where what is near divergence diverges.
     Rollouts are without dropout, and hold one copy of the parameters for every candidate.
+
+    Under torch.distributed all processes call this function. Every rank trains on its own batches,
+    with the mean gradient of all ranks, and scores are means over the batches of all ranks: all
+    ranks choose the same start, and end with the same parameters.
 
     Args:
         model: Any module.
@@ -75,6 +86,8 @@ def auto_(
             part of the ``cost`` that the result states.
         candidates: Names and methods; by default classic starts, LSUV, GradInit and NIO.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
+        cut: As for :func:`optimize`, as is ``batch_dim``.
+        batch_dim: The dimension of samples in tensors.
 
     Returns:
         Who competed, at what score, who won, and what it cost.
@@ -89,27 +102,34 @@ def auto_(
         >>> result.steps <= 40
         True
     """
-    check_callables(model, loss_fn, compute_loss)
-    check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
-    check_optimizer(optimizer)
-    _check(candidates)
-    named = dict(default_candidates() if candidates is None else candidates)
-    check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
-    with isolated(), others_frozen(unwrap(model), optimizer):
-        kept = _full(list(islice(batches, KEPT)))
+    all_ranks = ranks()
+    with isolated(), closing(all_ranks), all_ranks.together():
+        check_callables(model, loss_fn, compute_loss)
+        check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
+        check_optimizer(optimizer)
+        _check(candidates)
+        named = dict(default_candidates() if candidates is None else candidates)
+        check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
+        layout = batch_layout(cut, batch_dim)
+        kept = _full(list(islice(batches, KEPT)), layout, all_ranks)
         check_values(kept)
-        contest = Contest(model, kept, loss_fn, compute_loss, optimizer)
-        with Progress("auto", len(named) + budget, progress) as bar:
-            contest.enter(named, bar, forgiving=candidates is None)
-            contest.play(budget, bar)
-        found = contest.found()
-    found.apply_(model)
+        with others_frozen(unwrap(model), optimizer):
+            set_random_state(all_ranks.first(random_state()))  # every rank draws the same values
+            contest = Contest(model, kept, loss_fn, compute_loss, optimizer, layout, all_ranks)
+            with Progress("auto", len(named) + budget, progress and all_ranks.rank == 0) as bar:
+                contest.enter(named, bar, forgiving=candidates is None)
+                contest.play(budget, bar)
+            found = dataclasses.replace(contest.found(), budget=budget)
+            contest.check_applied(found)
+        found.apply_(model)
     return found
 
 
-def _full(batches: list[Any]) -> list[Any]:
-    """Without the short batch that loaders end with."""
-    return [b for b in batches if 2 * batch_size(b) >= batch_size(batches[0])]
+def _full(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
+    """Without short batches, such as the last of a data loader; as many on every rank."""
+    full = [2 * layout.size(b) >= layout.size(batches[0]) for b in batches]
+    table = [json.loads(text) for text in ranks.texts(json.dumps(full))]
+    return [b for b, *kept in zip(batches, *table, strict=False) if all(kept)]
 
 
 def _check(candidates: Any) -> None:

@@ -1,4 +1,4 @@
-"""Several initializations of one model, side by side."""
+"""Compare several initializations of one model."""
 
 from __future__ import annotations
 
@@ -6,25 +6,34 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord
+from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord, Curves
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import GradientError
+from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, seed_all
+from neuroinit.distributed.agreement import check_same_tensors
+from neuroinit.distributed.joined_batches import union
+from neuroinit.distributed.ranks import Ranks, ranks
 from neuroinit.gradients.statistics import GradientStats, measure
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.warmup import Warmup
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.validation import check_batches
+from neuroinit.run.about import describe
 from neuroinit.run.optimize import optimize
+from neuroinit.run.result import StepRecord
 
-Train = Callable[..., float]
+Train = Callable[..., float | tuple[float, Sequence[float]]]
+_SAME_MODEL = "Let `model_factory` make the same model on every rank; torch is seeded before."
 _TIMED = 3  # training steps whose fastest is the unit of cost
 
 
@@ -41,22 +50,27 @@ def compare(
     progress: bool = True,
     show: bool = True,
 ) -> Comparison:
-    """Initialize a model in several ways, measure each, train each if you say how.
+    """Initialize a model with several methods, and measure and optionally train each.
 
     Args:
         model_factory: Makes a fresh model; torch is seeded before it is called.
-        batches: A list or a DataLoader, gone through again for every method. The measures are taken
-            on its first batch; a list gives the others to the methods.
-        methods: Initializations, or names of your own for them; ``None`` leaves the model as it is.
-        seeds: One model a seed and method.
+        batches: A list or a DataLoader, which every method iterates again. Statistics are taken on
+            the first batch; of a list, the methods get the others.
+        methods: Initializations, or a dict that names them; ``None`` leaves the model as it is.
+        seeds: One model per seed and method.
         loss_fn: ``loss_fn(output, target)``.
         train: ``train(model) -> score``, called with every initialized model, torch seeded before.
+            It may return ``(score, losses)``: the losses are drawn by the report.
             With :class:`~neuroinit.Warmup` among the methods, and only then,
             ``train(model, warmup)``: it gets the ``Warmup``, or ``None`` for the other methods.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
         engine: As for :func:`optimize`.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         show: Print the table at the end.
+
+    Under torch.distributed all processes call this function. The measures are those of the first
+    batches of all ranks together, the methods share the work, and times and scores are means over
+    the ranks; rank 0 prints.
 
     Returns:
         One record for each method and seed. A method whose gradients are not finite or zero is
@@ -71,22 +85,30 @@ def compare(
         >>> [record.method for record in table]
         ['as it is', 'Kaiming', 'Xavier']
     """
-    named = _named(methods)
-    _check(model_factory, named, train)
-    check_batches(batches, pairs=loss_fn is not None and compute_loss is None, again=True)
-    seeds = _checked_seeds(seeds)
-    warmed = any(isinstance(method, Warmup) for method in named.values())
+    all_ranks = ranks()
     records: list[ComparisonRecord] = []
-    with isolated(), Progress("compare", len(named) * len(seeds), progress) as bar:
-        held, rest = _held_out(batches)
-        for seed in seeds:
-            for name, method in named.items():
-                bar.show(len(records), f"seed {seed}, {name}")
-                seed_all(seed)
-                one = _One(model_factory(), held, loss_fn, compute_loss, engine, seed)
-                records.append(one.record(name, method, rest, train, warmed))
-    found = Comparison(records, next((n for n, m in named.items() if m is None), AS_IS))
-    if show:
+    curves: dict[tuple[str, int], Curves] = {}
+    with isolated(), closing(all_ranks), all_ranks.together():
+        named = _named(methods)
+        _check(model_factory, named, train)
+        check_batches(batches, pairs=loss_fn is not None and compute_loss is None, again=True)
+        seeds = _checked_seeds(seeds)
+        warmed = any(isinstance(method, Warmup) for method in named.values())
+        held, rest = _held_out(batches, all_ranks)
+        shown = progress and all_ranks.rank == 0
+        with Progress("compare", len(named) * len(seeds), shown) as bar:
+            for seed in seeds:
+                for name, method in named.items():
+                    bar.show(len(records), f"seed {seed}, {name}")
+                    seed_all(seed)
+                    one = _One(
+                        model_factory(), held, loss_fn, compute_loss, engine, seed, all_ranks
+                    )
+                    records.append(one.record(name, method, rest, train, warmed))
+                    curves[name, seed] = Curves(tuple(one.history), tuple(one.losses))
+    base = next((n for n, m in named.items() if m is None), AS_IS)
+    found = Comparison(records, base, curves, describe(one.model, SAMPLES_FIRST.size(held)))
+    if show and all_ranks.rank == 0:
         found.print()
     return found
 
@@ -102,9 +124,12 @@ class _One:
         compute_loss: ComputeLoss | None,
         engine: str,
         seed: int,
+        ranks: Ranks,
     ) -> None:
-        self.model, self.held, self.seed = model, held, seed
+        self.model, self.held, self.seed, self.ranks = model, held, seed, ranks
         self.loss_fn, self.compute_loss, self.engine = loss_fn, compute_loss, engine
+        self.history: list[StepRecord] = []
+        self.losses: list[float] = []
 
     def record(
         self,
@@ -124,6 +149,7 @@ class _One:
             failed = str(error)
         after = None if failed else self._stats()
         score = math.nan if failed or train is None else self._train(method, train, warmed)
+        seconds, unit, score = self._means(seconds, unit, score)
         old, new = _numbers(before), _numbers(after)
         return ComparisonRecord(
             method=name,
@@ -135,6 +161,12 @@ class _One:
             score=score,
             failed=failed,
         )
+
+    def _means(self, *values: float) -> list[float]:
+        """Means over the ranks."""
+        own = torch.tensor(values, dtype=torch.float64, device="cpu")
+        means: list[float] = (self.ranks.sum(own) / self.ranks.world).tolist()
+        return means
 
     def _initialize(self, method: Initialization, batches: Any) -> float:
         """Apply a method; returns the seconds of its steps, or of its drawing."""
@@ -152,10 +184,12 @@ class _One:
             progress=False,
         )
         result.apply_(self.model)
+        self.history = result.history
         return sum(record.seconds for record in result.history)
 
     def _stats(self) -> GradientStats | None:
-        problem = Problem(self.model, self.loss_fn, self.compute_loss)
+        problem = Problem(self.model, self.loss_fn, self.compute_loss, ranks=self.ranks)
+        check_same_tensors(self.ranks, problem.original, fix=_SAME_MODEL)
         point, batch = problem.at(problem.unit_scales), problem.prepare(self.held)
         try:
             return measure(point, batch, Initialization().measured(problem, batch, None))
@@ -163,10 +197,13 @@ class _One:
             return None
 
     def _train(self, method: Initialization | None, train: Train, warmed: bool) -> float:
+        """The score of a training; its losses are kept if it returns them."""
         seed_all(self.seed)
-        if warmed:
-            return float(train(self.model, method if isinstance(method, Warmup) else None))
-        return float(train(self.model))
+        warmup = [method if isinstance(method, Warmup) else None] if warmed else []
+        found = train(self.model, *warmup)
+        score, losses = found if isinstance(found, tuple) else (found, ())
+        self.losses = [float(loss) for loss in losses]
+        return float(score)
 
     def _training_step(self) -> float:
         """Seconds of a forward and backward pass of the batch; the fastest of a few."""
@@ -239,13 +276,17 @@ def _checked_seeds(seeds: Any) -> list[int]:
     return found
 
 
-def _held_out(batches: Any) -> tuple[Any, Any]:
-    """The first batch, for measures, and what the methods get: of a list, the others."""
+def _held_out(batches: Any, ranks: Ranks) -> tuple[Any, Any]:
+    """The first batch of all ranks, for the measures; and the batches that the methods get.
+
+    Of a list these are the others, of a DataLoader all.
+    """
     pool = list(batches) if isinstance(batches, (list, tuple)) else batches
     held = next(iter(pool), None)
     if held is None:
         raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
-    return held, pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool
+    common, _ = union(ranks, held, 0)
+    return common, pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool
 
 
 def _numbers(stats: GradientStats | None) -> dict[str, float]:

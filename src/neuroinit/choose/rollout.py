@@ -1,28 +1,34 @@
-"""Short trainings of copies of a model's parameters, with the user's own optimizer."""
+"""Short trainings of copies of a model's parameters, with the user's own optimizer.
+
+With several ranks each computes the gradient of its own batch, and all step by the mean gradient of
+all samples, as DistributedDataParallel does. So the parameters are the same on all ranks, and so
+are the scores, which are means over the samples of all ranks.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.model.optimizers import OptimizerLike, twin_of
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
 
 class Rollout:
-    """One candidate's parameters on their way.
+    """The training of one candidate.
 
     Args:
-        problem: The model and its loss.
-        values: Where it starts, by name.
+        problem: The model and its loss; its ranks train together.
+        values: The parameters at the start, by name; the same on all ranks.
         optimizer: As for :func:`twin_of`.
-        haste: What its learning rate is multiplied by.
+        haste: Factor of its learning rate.
     """
 
     def __init__(
@@ -46,7 +52,7 @@ class Rollout:
 
     @property
     def diverged(self) -> bool:
-        """Whether a loss was not finite; it is not trained on then."""
+        """Whether a loss was not finite; no further steps are taken then."""
         return bool(self.losses) and not math.isfinite(self.losses[-1])
 
     def train(self, batches: Iterator[Any], steps: int) -> None:
@@ -61,7 +67,10 @@ class Rollout:
                 def closure(batch: Batch = batch, seen: list[float] = seen) -> Tensor:
                     loss = session.loss(batch)
                     found = torch.autograd.grad(loss, self.trained, allow_unused=True)
-                    for value, gradient in zip(self.trained, found, strict=True):
+                    loss, gradients = self._mean_over_ranks(
+                        loss, found, self.problem.layout.size(batch)
+                    )
+                    for value, gradient in zip(self.trained, gradients, strict=True):
                         value.grad = gradient
                     seen.append(loss.item())
                     return loss
@@ -69,11 +78,33 @@ class Rollout:
                 self.optimizer.step(closure)  # type: ignore[arg-type]
                 self.losses.append(seen[0])
 
-    def judge(self, batches: Iterable[Batch]) -> list[float]:
-        """The loss on every batch; infinite where it is not finite."""
+    def _mean_over_ranks(
+        self, loss: Tensor, gradients: Sequence[Tensor | None], size: int
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """The loss and the gradients of the samples of all ranks; ``None`` if no rank has one."""
+        ranks = self.problem.ranks
+        if ranks.alone:
+            return loss, gradients
+        found = zeros_if_missing(gradients, self.trained)
+        used = [float(g is not None) for g in gradients]
+        numbers = torch.tensor([size, size * loss.item(), *used], dtype=torch.float64, device="cpu")
+        total, weighted, *used = ranks.sum(numbers).tolist()
+        mean = ranks.sum(flatten(found) * (size / total))
+        parts = unflatten(mean, self.trained)
+        known = [part if count else None for part, count in zip(parts, used, strict=True)]
+        return torch.full_like(loss, weighted / total), known
+
+    def judge(self, batches: Sequence[Batch]) -> list[float]:
+        """The loss on every batch of all ranks; infinite where it is not finite."""
         with self._point.session() as session, torch.no_grad():
             found = [float(session.loss(self.problem.prepare(batch))) for batch in batches]
-        return [loss if math.isfinite(loss) else math.inf for loss in found]
+        losses = [loss if math.isfinite(loss) else math.inf for loss in found]
+        if self.problem.ranks.alone:
+            return losses
+        sizes = [self.problem.layout.size(batch) for batch in batches]
+        rows = [[loss * size, size] for loss, size in zip(losses, sizes, strict=True)]
+        table = self.problem.ranks.sum(torch.tensor(rows, dtype=torch.float64, device="cpu"))
+        return [weighted / size for weighted, size in table.tolist()]
 
     @property
     def _point(self) -> Point:

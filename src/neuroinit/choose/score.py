@@ -1,4 +1,4 @@
-"""Scores of an untrained network, to rank architectures without training them."""
+"""Scores of an untrained network, for ranking architectures without training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.random_state import isolated
 from neuroinit.gradients.statistics import GradientStats, gradient_stats, gradsign
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
@@ -22,7 +22,7 @@ def score(
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
 ) -> dict[str, float]:
-    """Zero-cost proxies: what can be said of a network at its initialization, from one batch.
+    """Zero-cost proxies of a network at its initialization, from one batch.
 
     ==============  ====================================================================  =========
     metric          what it is                                                            better is
@@ -64,7 +64,7 @@ def score(
 
 
 class _Asked:
-    """A model and its batch; the sample-wise statistics are computed once, if at all."""
+    """A model and its batch; sample-wise statistics are computed at most once."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ def _flops(asked: _Asked) -> float:
             FlopCounterMode(display=False) as counter,
         ):
             session.loss(prepared)
-    return float(counter.get_total_flops() / batch_size(prepared))
+    return float(counter.get_total_flops() / problem.layout.size(prepared))
 
 
 METRICS: dict[str, Callable[[_Asked], float]] = {

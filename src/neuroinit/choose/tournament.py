@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,10 +17,13 @@ from torch import Tensor, nn
 
 from neuroinit.choose.auto_result import HASTE, START, AutoResult, CandidateRecord
 from neuroinit.choose.rollout import Rollout
-from neuroinit.common.batches import batch_size, cut
-from neuroinit.common.errors import GradientError, out_of_memory
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32
+from neuroinit.distributed.agreement import check_same_tensors
+from neuroinit.distributed.ranks import ALONE, Ranks
 from neuroinit.gradients.sub_batches import sub_batches
 from neuroinit.methods.base import Initialization
 from neuroinit.model.optimizers import OptimizerLike
@@ -29,6 +33,11 @@ from neuroinit.run.optimize import optimize
 from neuroinit.run.result import Result
 
 JUDGES = 4  # batches on which every rollout is judged
+_OWN_VALUES = (
+    "The ranks' devices or versions of torch compute differently, or a method uses something that "
+    "only one rank has. Call `auto_` on one rank, inside `with neuroinit.distributed.alone():`, "
+    "and send its parameters to all."
+)
 SURE = 2.0  # standard errors by which a candidate has to beat the start
 
 Candidate = Initialization | Sequence[Initialization]
@@ -44,13 +53,19 @@ class Contest:
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         optimizer: OptimizerLike,
+        layout: BatchLayout = SAMPLES_FIRST,
+        ranks: Ranks = ALONE,
     ) -> None:
         if not batches:
             raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
-        self.problem = Problem(model, loss_fn, compute_loss)
+        self.problem = Problem(model, loss_fn, compute_loss, ranks=ranks, layout=layout)
+        self.ranks = ranks
+        check_same_tensors(ranks, self.problem.original)
         self.model, self.optimizer = unwrap(model), optimizer
-        self.loss = {"loss_fn": loss_fn, "compute_loss": compute_loss}
-        self.judges, self.training = divided(batches, 2 if self.problem.batch_norms else 1)
+        self.loss: dict[str, Any] = {"loss_fn": loss_fn, "compute_loss": compute_loss}
+        self.loss |= {"cut": layout.custom, "batch_dim": layout.dim}
+        least = 2 if self.problem.batch_norms else 1
+        self.judges, self.training = divided(batches, least, layout, ranks)
         self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
         self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
         self.results: dict[str, list[Result]] = {START: []}
@@ -71,22 +86,29 @@ class Contest:
         for k, (name, candidate) in enumerate(named.items()):
             bar.show(k, f"making {name}")
             methods = [candidate] if isinstance(candidate, Initialization) else list(candidate)
-            begun = time.perf_counter()
+            begun, reason = time.perf_counter(), ""
             try:
                 results, values = self._made(methods)
+            except LostRankError:
+                raise
             except refused as error:
                 if out_of_memory(error):
                     raise
-                self.failed[name] = str(error)
+                reason = str(error) or type(error).__name__
+            reason = next(filter(None, self.ranks.texts(reason)), "")  # one rank fails: all do
+            if reason:
+                self.failed[name] = reason
             else:
+                check_same_tensors(self.ranks, values, f"parameters of `{name}`", _OWN_VALUES)
                 self.rollouts[name] = Rollout(self.problem, values, self.optimizer)
                 self.results[name], self.scores[name] = results, []
             self.seconds[name] = time.perf_counter() - begun
 
     def _made(self, methods: list[Initialization]) -> tuple[list[Result], dict[str, Tensor]]:
-        """What the methods find, one after the other, and the values; the model is put back."""
+        """The results of methods, each applied before the next, and the values at the end."""
         results: list[Result] = []
-        with self._put_back():
+        with self._restored(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # they are about candidates
             for method in methods:
                 data: Any = self.training if method.steps else ()
                 loss = self.loss if method.steps else {"loss_fn": None}
@@ -99,8 +121,8 @@ class Contest:
         return {n: at_least_float32(p.detach().clone()) for n, p in self.model.named_parameters()}
 
     @contextmanager
-    def _put_back(self) -> Iterator[None]:
-        """The model's parameters are what they were, afterwards."""
+    def _restored(self) -> Iterator[None]:
+        """Restore the model's parameters on leaving."""
         original = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         try:
             yield
@@ -108,6 +130,13 @@ class Contest:
             with torch.no_grad():
                 for name, parameter in self.model.named_parameters():
                     parameter.copy_(original[name])
+
+    def check_applied(self, found: AutoResult) -> None:
+        """Raise if applying the result would make the parameters of the ranks differ."""
+        with self._restored():
+            found.apply_(self.model)
+            values = self._values()
+        check_same_tensors(self.ranks, values, "parameters after `auto_`", _OWN_VALUES)
 
     def play(self, budget: int, bar: Progress) -> None:
         """Successive halving; the start is in every round. Then the best and the start in haste."""
@@ -130,7 +159,7 @@ class Contest:
 
     def _in_haste(self, name: str, steps: int) -> list[float]:
         """Losses after a rollout from the beginning, at a larger learning rate."""
-        with self._put_back():
+        with self._restored():
             for result in self.results[name]:
                 result.apply_(self.model)
             rollout = Rollout(self.problem, self._values(), self.optimizer, HASTE)
@@ -201,15 +230,25 @@ class Contest:
         )
 
 
-def divided(batches: list[Any], least: int) -> tuple[list[Any], list[Any]]:
-    """Batches that judge, and batches to train on: other samples.
+def divided(
+    batches: list[Batch],
+    least: int,
+    layout: BatchLayout = SAMPLES_FIRST,
+    ranks: Ranks = ALONE,
+) -> tuple[list[Batch], list[Batch]]:
+    """Batches for the scores, and batches to train on, of other samples.
 
-    The first four judge, if there are eight; else a quarter of every batch, of at least so many
-    samples.
+    With eight batches or more the first four give the scores. With fewer, a quarter of every batch
+    does.
+
+    Args:
+        batches: The same number on every rank.
+        least: Fewest samples of a batch.
+        ranks: All of them get the same number of batches.
     """
     if len(batches) >= 2 * JUDGES:
         return batches[:JUDGES], batches[JUDGES:]
-    sizes = [batch_size(batch) for batch in batches]
+    cut, sizes = layout.cut, [layout.size(batch) for batch in batches]
     if min(sizes) < 2 * least:
         raise ValueError(
             f"Of fewer than {2 * JUDGES} batches, each is cut into a part to train on and one to "
@@ -222,7 +261,8 @@ def divided(batches: list[Any], least: int) -> tuple[list[Any], list[Any]]:
     if len(held) > 1:
         return held, training
     size = sizes[0] - cuts[0]
-    parts = sub_batches(size, min(JUDGES, size // least), 0.0, "cover")  # for a noise between them
+    count = ranks.least(min(JUDGES, size // least))
+    parts = sub_batches(size, count, 0.0, "cover")  # several, so that their noise can be seen
     return [cut(held[0], start, stop) for start, stop in parts], training
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.layout import Cut, batch_layout
 from neuroinit.common.random_state import isolated
 from neuroinit.common.tensors import gram_matrix, to_cpu_double
 from neuroinit.gradients import measures
@@ -114,8 +115,13 @@ def gradient_stats(
     split: str = "cover",
     batch_stats: str = "sub-batch",
     compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> GradientStats:
     """Gradient norms, GradCosine and variance at the model's current parameters (Alg. 1 and 2).
+
+    Every process computes the statistics of its own batch; under torch.distributed nothing is
+    exchanged, so one rank can call this function alone.
 
     Args:
         model: Any module. It is left as it was.
@@ -127,6 +133,8 @@ def gradient_stats(
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
             Sample-wise quantities of a model with BatchNorm use those of the whole batch.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
 
     Returns:
         The statistics, whole model and per parameter tensor.
@@ -144,7 +152,8 @@ def gradient_stats(
     """
     check_split(sub_batches, overlap, split, batch_stats)
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss)
+        layout = batch_layout(cut, batch_dim)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
         prepared = problem.prepare(batch)
         plan = make_plan(problem, prepared, sub_batches, overlap, split, batch_stats)
         return measure(problem.at(problem.unit_scales), prepared, plan)
@@ -155,18 +164,22 @@ def gradsign(
     batch: Batch,
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> float:
     """GradSign, the computable score for the density of sample-wise optima (Eq. 1).
 
     ``sum_k | sum_i sign(g_i,k) |`` over all entries ``k`` and samples ``i``: the more the signs of
     the sample-wise gradients agree, the larger. A model with BatchNorm uses the statistics of the
-    whole batch.
+    whole batch. As :func:`gradient_stats`, it exchanges nothing with other ranks.
 
     Args:
         model: Any module. It is left as it was.
         batch: ``(inputs, targets)``, or anything with ``compute_loss``.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -175,7 +188,8 @@ def gradsign(
         True
     """
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss)
+        layout = batch_layout(cut, batch_dim)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
         point, prepared = problem.at(problem.unit_scales), problem.prepare(batch)
         plan = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
         signs: Tensor | float = 0.0

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number, check_patterns
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
@@ -109,6 +109,15 @@ class Initialization:
         """The lower bound of every scale, in the order of the names."""
         return torch.zeros(len(names), dtype=torch.float64, device="cpu")
 
+    @property
+    def least_samples(self) -> int:
+        """The fewest samples that a batch can be cut from."""
+        return 1
+
+    def for_samples(self, problem: Problem, size: int) -> Initialization:
+        """The method for batches of this many samples."""
+        return self
+
     def fits(self, problem: Problem, size: int) -> bool:
         """Whether a batch of this many samples is large enough."""
         return True
@@ -124,7 +133,7 @@ class Initialization:
     def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The same for the statistics before and after: up to 8 sub-batches."""
         least = 2 if problem.batch_norms else 1
-        count = max(1, min(MEASURED, batch_size(batch) // least))
+        count = max(1, min(MEASURED, problem.layout.size(batch) // least))
         return make_plan(problem, batch, count, 0.0, "cover", "sub-batch", microbatch)
 
     def step(

@@ -14,6 +14,7 @@ from typing import Any, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from neuroinit.common.layout import Cut
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.rules import Rule
 from neuroinit.methods.updates import Update
@@ -38,6 +39,8 @@ class OptimizeOptions(TypedDict, total=False):
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
     example: Tensor | Sequence[int] | None
+    cut: Cut | None
+    batch_dim: int
 
 
 class InitializationOptions(TypedDict, total=False):
