@@ -104,6 +104,8 @@ class MetaInitFields(MethodOptions, total=False):
     eps: float
     update: Update | None
     scales_of: LooksAt | None
+    batch_stats: str
+    sign_flips: bool
 
 
 class MetaInitOptions(MetaInitFields, OptimizeOptions, total=False):
@@ -116,6 +118,8 @@ class LSUVFields(InitializationOptions, total=False):
     steps: int
     tolerance_var: float
     tries: int
+    measure: str
+    batch_stats: str
 
 
 class LSUVOptions(LSUVFields, OptimizeOptions, total=False):
