@@ -20,7 +20,7 @@ from neuroinit.common.checks import (
     check_instance,
 )
 from neuroinit.common.random_state import isolated, random_state, set_random_state
-from neuroinit.distributed.dtensor import is_sharded
+from neuroinit.distributed.fsdp import is_sharded_model
 from neuroinit.distributed.ranks import Ranks, ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.method import NIO
@@ -157,7 +157,7 @@ def _problem(
     ranks: Ranks,
 ) -> Problem:
     selection, exact = method.selection(), schedule.engine is None or schedule.engine.exact
-    sharded = isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters())
+    sharded = isinstance(model, nn.Module) and is_sharded_model(model)
     if exact or not sharded:
         return Problem(model, loss_fn, compute_loss, selection, autocast, ranks)
     if schedule.microbatch is not None:

@@ -15,6 +15,7 @@ from torch import nn
 from neuroinit.common.errors import listed
 from neuroinit.common.files import write_text
 from neuroinit.common.tensors import at_least_float32
+from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import unwrap
@@ -86,6 +87,8 @@ class Result:
         Raises:
             ValueError: If a scaled parameter is missing; nothing is changed then.
         """
+        check_not_fsdp1(model)
+        reshard(model)
         parameters = dict(unwrap(model).named_parameters())
         missing = [n for n in (*self.scales, *self.drawn) if n not in parameters]
         if missing:
