@@ -18,6 +18,7 @@ from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.dtensor import is_sharded
+from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import unwrap
@@ -98,6 +99,8 @@ class Result:
             ValueError: If a scaled parameter is missing, or the result was applied before. Nothing
                 is changed then.
         """
+        check_not_fsdp1(model)
+        reshard(model)
         parameters = dict(unwrap(model).named_parameters())
         missing = [n for n in (*self.scales, *self.drawn) if n not in parameters]
         if missing:
