@@ -624,6 +624,9 @@ ZOO: list[Case] = [
 ]  # fmt: skip
 
 
+INNER_GRADIENT = (penalty_loss, transformed_loss, tangent_loss)  # losses that take a gradient
+
+
 def case(name: str) -> Case:
     """The case of this name."""
     return next(case for case in [*ZOO, *NO_DOUBLE_BACKWARD, *BROKEN] if case.name == name)
