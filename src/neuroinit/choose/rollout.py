@@ -28,7 +28,7 @@ class Rollout:
         problem: The model and its loss; its ranks train together.
         values: The parameters at the start, by name; the same on all ranks.
         optimizer: As for :func:`twin_of`.
-        haste: Factor of its learning rate.
+        rate_factor: Factor of its learning rate.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Rollout:
         problem: Problem,
         values: dict[str, Tensor],
         optimizer: OptimizerLike,
-        haste: float = 1.0,
+        rate_factor: float = 1.0,
     ) -> None:
         self.problem = problem
         self.values = {
@@ -47,7 +47,7 @@ class Rollout:
         self.optimizer = twin_of(optimizer, problem.model, self.values)
         for group in self.optimizer.param_groups:
             if "lr" in group:
-                group["lr"] = haste * group["lr"]
+                group["lr"] = rate_factor * group["lr"]
         self.losses: list[float] = []
 
     @property
@@ -94,7 +94,7 @@ class Rollout:
         known = [part if count else None for part, count in zip(parts, used, strict=True)]
         return torch.full_like(loss, weighted / total), known
 
-    def judge(self, batches: Sequence[Batch]) -> list[float]:
+    def evaluate(self, batches: Sequence[Batch]) -> list[float]:
         """The loss on every batch of all ranks; infinite where it is not finite."""
         with self._point.session() as session:
             found = [session.loss_value(self.problem.prepare(batch)) for batch in batches]
