@@ -11,9 +11,10 @@ import neuroinit as ni
 from neuroinit.choose import tournament
 from neuroinit.choose.auto import _full, default_candidates
 from neuroinit.choose.auto_result import START
-from neuroinit.choose.rollout import Rollout, twin_of
 from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.model.problem import Problem
+from neuroinit.run import rollout
+from neuroinit.run.rollout import Rollout, twin_of
 from tests.utils.architectures import ZOO
 from tests.utils.snapshots import assert_unchanged, snapshot
 
@@ -86,11 +87,11 @@ def test_a_lead_within_the_noise_is_no_reason(monkeypatch):
 
 
 def test_an_outlier_is_not_all_the_noise():
-    gain, noise = tournament._lead([1.0, 1.1, 10.0, 1.2], [0.5, 0.55, 0.7, 0.6])
+    gain, noise = rollout.lead([1.0, 1.1, 10.0, 1.2], [0.5, 0.55, 0.7, 0.6])
     assert gain > 2 * noise
-    gain, noise = tournament._lead([-1.0, -1.2], [-2.0, -2.1])
+    gain, noise = rollout.lead([-1.0, -1.2], [-2.0, -2.1])
     assert gain == pytest.approx(0.95)
-    assert tournament._lead([2.0], [1.0])[1] == math.inf
+    assert rollout.lead([2.0], [1.0])[1] == math.inf
 
 
 def test_what_is_near_divergence_does_not_win():
@@ -108,14 +109,14 @@ def test_other_samples_judge():
         return {float(x) for inputs, _ in batches for x in inputs[:, 0]}
 
     for count, size in ((1, 64), (1, 8), (3, 16), (12, 8)):
-        judges, training = tournament.divided(learnable(count, size), 1)
+        judges, training = rollout.split_batches(learnable(count, size), 1)
         assert len(judges) >= 2
         assert not seen(judges) & seen(training)
         assert len(seen(judges) | seen(training)) == count * size
-    judges, _ = tournament.divided(learnable(1, 8), 2)  # batch normalization of one sample is none
+    judges, _ = rollout.split_batches(learnable(1, 8), 2)  # BatchNorm needs two samples
     assert [len(y) for _, y in judges] == [2]
     with pytest.raises(ValueError, match=r"at least 2 samples\. Found a batch of 3"):
-        tournament.divided(learnable(1, 3), 2)
+        rollout.split_batches(learnable(1, 3), 2)
 
 
 def test_one_batch_judges_in_parts():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import statistics
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,23 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
-from neuroinit.choose.rollout import Rollout
-from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32
 from neuroinit.distributed.agreement import check_same_tensors
 from neuroinit.distributed.ranks import ALONE, Ranks
-from neuroinit.gradients.sub_batches import sub_batches
 from neuroinit.methods.base import Initialization
 from neuroinit.model.optimizers import OptimizerLike
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.selection import unwrap
 from neuroinit.run.optimize import optimize
 from neuroinit.run.result import Result
+from neuroinit.run.rollout import Rollout, lead, mean, split_batches
 
-VALIDATION_BATCHES = 4  # on which every rollout is evaluated
 _OWN_VALUES = (
     "The ranks' devices or versions of torch compute differently, or a method uses something that "
     "only one rank has. Call `auto_` on one rank, inside `with neuroinit.distributed.alone():`, "
@@ -75,7 +71,7 @@ class Tournament:
         self.loss: dict[str, Any] = {"loss_fn": loss_fn, "compute_loss": compute_loss}
         self.loss |= {"cut": layout.custom, "batch_dim": layout.dim}
         least = 2 if self.problem.batch_norms else 1
-        self.validation, self.training = divided(batches, least, layout, ranks)
+        self.validation, self.training = split_batches(batches, least, layout, ranks)
         self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
         self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
         self.results: dict[str, list[Result]] = {START: []}
@@ -161,11 +157,11 @@ class Tournament:
                 bar.show(len(self.seconds) + self.done, f"trying {name}")
                 self._train(self.rollouts[name], steps)
                 self.scores[name].append(self.rollouts[name].evaluate(self.validation))
-            ranked = sorted(alive, key=lambda name: _mean(self.scores[name][-1]))
+            ranked = sorted(alive, key=lambda name: mean(self.scores[name][-1]))
             best = ranked[: max(1, len(alive) // 2)]
             alive = best if START in best else [*best, START]
         first, steps = ranked[0], (budget - self.done) // 2
-        if steps and first != START and math.isfinite(_mean(self.scores[START][-1])):
+        if steps and first != START and math.isfinite(mean(self.scores[START][-1])):
             bar.show(len(self.seconds) + self.done, f"trying {first} at a higher learning rate")
             self.higher_rate = {name: self._at_higher_rate(name, steps) for name in (START, first)}
 
@@ -208,25 +204,25 @@ class Tournament:
 
     def _verdict(self, last: Mapping[str, list[float]]) -> tuple[str, str]:
         """The name of the candidate to apply, and the reason, from the losses of the last round."""
-        best = min(last, key=lambda name: _mean(last[name]))
-        theirs, start = _mean(last[best]), _mean(last[START])
+        best = min(last, key=lambda name: mean(last[name]))
+        theirs, start = mean(last[best]), mean(last[START])
         if not math.isfinite(theirs):
             return START, "no start trains with this optimizer; the model is left alone"
         if best == START:
             return START, "nothing does better; the model is left alone"
         if not math.isfinite(start):
             return best, f"loss {theirs:.4g}, where the start diverges"
-        gain, noise = _lead(last[START], last[best])
+        gain, noise = lead(last[START], last[best])
         if not gain > STANDARD_ERRORS * noise:
             return START, (
                 f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
                 "the model is left alone"
             )
-        if best in self.higher_rate and _mean(self.higher_rate[best]) > _mean(
+        if best in self.higher_rate and mean(self.higher_rate[best]) > mean(
             self.higher_rate[START]
         ):
             return START, (
-                f"{best} is ahead, but not at {HIGHER_RATE:g} times the learning rate, so it is near "
+                f"{best} is ahead, but not at {HIGHER_RATE:g} times the rate, so it is near "
                 "divergence; the model is left alone"
             )
         return best, f"loss {theirs:.4g}, where the start reaches {start:.4g}"
@@ -235,67 +231,13 @@ class Tournament:
         losses = self.rollouts[name].losses if name in self.rollouts else []
         return CandidateRecord(
             name=name,
-            scores=tuple(_mean(s) for s in self.scores.get(name, [])),
+            scores=tuple(mean(s) for s in self.scores.get(name, [])),
             steps=len(losses),
             seconds=self.seconds[name],
             losses=tuple(losses),
             failed=self.failed.get(name, ""),
-            higher_rate=_mean(self.higher_rate[name]) if name in self.higher_rate else None,
+            higher_rate=mean(self.higher_rate[name]) if name in self.higher_rate else None,
         )
-
-
-def divided(
-    batches: list[Batch],
-    least: int,
-    layout: BatchLayout = SAMPLES_FIRST,
-    ranks: Ranks = ALONE,
-) -> tuple[list[Batch], list[Batch]]:
-    """Batches for the scores, and batches to train on, of other samples.
-
-    With eight batches or more the first four give the scores. With fewer, a quarter of every batch
-    does.
-
-    Args:
-        batches: The same number on every rank.
-        least: Fewest samples of a batch.
-        ranks: All of them get the same number of batches.
-    """
-    if len(batches) >= 2 * VALIDATION_BATCHES:
-        return batches[:VALIDATION_BATCHES], batches[VALIDATION_BATCHES:]
-    cut, sizes = layout.cut, [layout.size(batch) for batch in batches]
-    if min(sizes) < 2 * least:
-        raise ValueError(
-            f"Of fewer than {2 * VALIDATION_BATCHES} batches, each is cut into a part to train on "
-            f"and one to validate, of at least {least} samples. Found a batch of {min(sizes)}. "
-            "Pass larger batches, or more."
-        )
-    cuts = [size - max(least, size // 4) for size in sizes]
-    training = [cut(batch, 0, at) for batch, at in zip(batches, cuts, strict=True)]
-    held = [cut(b, at, size) for b, at, size in zip(batches, cuts, sizes, strict=True)]
-    if len(held) > 1:
-        return held, training
-    size = sizes[0] - cuts[0]
-    count = ranks.least(min(VALIDATION_BATCHES, size // least))
-    parts = sub_batches(size, count, 0.0, "cover")  # several, so that their noise can be seen
-    return [cut(held[0], start, stop) for start, stop in parts], training
-
-
-def _lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """The mean decrease of losses against those of the start, and its standard error.
-
-    The difference of logarithms if all losses are positive, so that one batch with a large loss
-    does not dominate.
-    """
-    if min(*start, *theirs) > 0:
-        start, theirs = [math.log(x) for x in start], [math.log(x) for x in theirs]
-    gains = [a - b for a, b in zip(start, theirs, strict=True)]
-    if len(gains) == 1:
-        return gains[0], math.inf
-    return _mean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def rounds_of(count: int) -> int:
