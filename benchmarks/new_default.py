@@ -45,10 +45,11 @@ class Settings:
         near: The smallest change that has this share of the best agreement is taken.
         ascent: Steps of ascent; 0 for none.
         ascent_step: Longest change of a log-scale in an ascent step.
-        rollout: Training steps of a rollout, of which there are at most five.
+        rollout: Training steps of a rollout.
         sure: Standard errors by which a result has to beat the start.
         haste: What is applied must also hold at so many times the learning rate, unless the start
-            diverges; 0 for no such test.
+            diverges.
+        hasty_steps: Training steps of such a rollout.
     """
 
     sub_batches: int = 8
@@ -63,6 +64,7 @@ class Settings:
     rollout: int = 12
     sure: float = 2.0
     haste: float = 2.0
+    hasty_steps: int = 18
 
 
 @dataclass(frozen=True)
@@ -294,7 +296,6 @@ def verified(
     s: Settings,
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Apply whole, in part, or not at all, by at most three rollouts."""
-    batches = training[: s.rollout]
 
     def hasty(parameters: Any) -> Optimizer:
         made = make(parameters)
@@ -302,8 +303,11 @@ def verified(
             group["lr"] *= s.haste
         return made
 
-    def run(scales: dict[str, float], how: MakeOptimizer = make) -> Rollout:
-        return rollout(model, times(values, scales), how, batches, judges, 1e4 * base)
+    def run(
+        scales: dict[str, float], how: MakeOptimizer = make, steps: int = s.rollout
+    ) -> Rollout:
+        some = training[:steps]
+        return rollout(model, times(values, scales), how, some, judges, 1e4 * base)
 
     start = run({})
     proposed = any(abs(v) > 1e-6 for v in log_scales.values())
@@ -316,18 +320,23 @@ def verified(
             ("shrunk", dict.fromkeys(log_scales, -math.log(2))),
             ("shrunk twice", dict.fromkeys(log_scales, -2 * math.log(2))),
         ]
-    ends, lost = [start.mean], not start.mean <= max(base, start.losses[0])
-    best: tuple[str, dict[str, float], Rollout] | None = None
+    lost = not start.mean <= max(base, start.losses[0])
+    ends: list[float] = [start.mean]
+    applied: dict[str, float] = {}
+    verdict = "none"
+    whole = math.inf
     for name, option in options:
-        found = run(option)
-        ends.append(found.mean)
-        if s.haste and not lost and beats(found, start, s.sure):
-            ends.append(run(option, hasty).mean)
-            if not ends[-1] < start.mean:  # near divergence
+        if lost or whole == math.inf:
+            found = run(option)
+            ends.append(found.mean)
+            if not beats(found, start, s.sure):
                 continue
-        if beats(found, start, s.sure) and (best is None or found.mean < best[2].mean):
-            best = (name, option, found)
-        if best is not None and best[2].learns(s.sure):
-            break
-    told = {"applied": best[0] if best else "none", "rollouts": [round(e, 3) for e in ends]}
-    return (best[1] if best else {}), told
+            whole = found.mean
+        if not lost:  # near divergence if it is worse at a higher rate
+            found = run(option, hasty, s.hasty_steps)
+            ends.append(found.mean)
+            if not found.mean <= whole:
+                continue
+        applied, verdict = option, name
+        break
+    return applied, {"applied": verdict, "rollouts": [round(e, 3) for e in ends]}

@@ -52,7 +52,7 @@ METHODS: dict[str, Any] = {
     "as it is": lambda model, data: None,
     "NIO() of 2026-11": lambda model, data: ni.nio_(model, data, progress=False) and None,
     "new": lambda model, data: improve_(model, data, make),
-    "new, no haste": lambda model, data: improve_(model, data, make, Settings(haste=0.0)),
+    "new, haste 3": lambda model, data: improve_(model, data, make, Settings(haste=3.0)),
     "new, no optimizer": lambda model, data: improve_(model, data, None),
 }
 
