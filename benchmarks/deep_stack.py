@@ -1,6 +1,6 @@
 """Forty residual GELU blocks, SGD 0.03 with momentum 0.9, on digits: does it train after a method?
 
-    python -m benchmarks.deep_stack         # appends to benchmarks/deep_stack.jsonl, resumable
+python -m benchmarks.deep_stack         # appends to benchmarks/deep_stack.jsonl, resumable
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The new default on cells of the trainability suites, paired with the records of other methods.
 
-    python -m benchmarks.new_cells digits new --half even     # appends to new_cells.jsonl, resumable
+python -m benchmarks.new_cells digits new --half even     # appends to new_cells.jsonl, resumable
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("form")
     parser.add_argument("--half", choices=("even", "odd", "all"), default="all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--starts", nargs="+", default=list(STARTS))
     parser.add_argument("--source", default="")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
@@ -83,7 +84,7 @@ def main() -> None:
     chosen = {"even": networks[::2], "odd": networks[1::2], "all": networks}[args.half]
     for seed in args.seeds:
         for network in chosen:
-            for start in STARTS:
+            for start in args.starts:
                 if (args.suite, args.form, network, start, seed) in done:
                     continue
                 rows = run(args.suite, args.form, network, start, seed, args.source)

@@ -50,6 +50,7 @@ class Settings:
         haste: What is applied must also hold at so many times the learning rate, unless the start
             diverges.
         hasty_steps: Training steps of such a rollout.
+        watched: Training steps of a start for which nothing is proposed.
     """
 
     sub_batches: int = 8
@@ -65,6 +66,7 @@ class Settings:
     sure: float = 2.0
     haste: float = 2.0
     hasty_steps: int = 18
+    watched: int = 24
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ def measure(model: nn.Module, values: Values, batch: Batch, s: Settings) -> Meas
     leaves = {n: v.detach().requires_grad_() for n, v in values.items()}
     with twice_differentiable():
         with torch.no_grad():
-            loss = float(cross_entropy(torch.func.functional_call(model, leaves, (batch[0],)), batch[1]))
+            loss = float(
+                cross_entropy(torch.func.functional_call(model, leaves, (batch[0],)), batch[1])
+            )
         if not math.isfinite(loss):
             return Measured(math.inf, math.nan)
         losses = losses_of("contrast", model, leaves, batch, s.sub_batches, s.shifts)
@@ -172,7 +176,14 @@ def ascend(
     for k in range(s.ascent):
         moved = times(values, log_scales)
         _, u = derivative(
-            model, moved, names, groups[k % len(groups)], agreement, "contrast", s.sub_batches, s.shifts
+            model,
+            moved,
+            names,
+            groups[k % len(groups)],
+            agreement,
+            "contrast",
+            s.sub_batches,
+            s.shifts,
         )
         length = s.ascent_step * (1 - k / s.ascent)
         step = length * u / u.abs().max().clamp_min(1e-12)
@@ -295,7 +306,12 @@ def verified(
     base: float,
     s: Settings,
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Apply whole, in part, or not at all, by at most three rollouts."""
+    """Apply whole, in part, or not at all, by rollouts of at most 60 steps together.
+
+    A start that diverges is shrunk until it learns. Otherwise the result has to beat the start, and
+    to do no worse at a higher learning rate; or at least to beat the start there, if the start
+    learns nothing.
+    """
 
     def hasty(parameters: Any) -> Optimizer:
         made = make(parameters)
@@ -303,40 +319,35 @@ def verified(
             group["lr"] *= s.haste
         return made
 
-    def run(
-        scales: dict[str, float], how: MakeOptimizer = make, steps: int = s.rollout
-    ) -> Rollout:
+    def run(scales: dict[str, float], how: MakeOptimizer = make, steps: int = s.rollout) -> Rollout:
         some = training[:steps]
         return rollout(model, times(values, scales), how, some, judges, 1e4 * base)
 
-    start = run({})
     proposed = any(abs(v) > 1e-6 for v in log_scales.values())
-    if proposed:
-        options = [("whole", log_scales), ("half", {n: v / 2 for n, v in log_scales.items()})]
-    elif start.learns(s.sure):
-        return {}, {"applied": "none", "rollouts": [round(start.mean, 3)]}
-    else:  # it does not learn with this optimizer: smaller
-        options = [
-            ("shrunk", dict.fromkeys(log_scales, -math.log(2))),
-            ("shrunk twice", dict.fromkeys(log_scales, -2 * math.log(2))),
-        ]
-    lost = not start.mean <= max(base, start.losses[0])
-    ends: list[float] = [start.mean]
-    applied: dict[str, float] = {}
-    verdict = "none"
-    whole = math.inf
-    for name, option in options:
-        if lost or whole == math.inf:
+    start = run({}, steps=s.rollout if proposed else s.watched)
+    lost = not start.mean <= s.explodes * max(base, start.losses[0])
+    learns = start.learns(s.sure)
+    if lost or not (proposed or learns):  # smaller and smaller, until it learns
+        smaller = {k: {n: v - k * math.log(2) for n, v in log_scales.items()} for k in range(3)}
+        options = {"whole": smaller[0], "shrunk": smaller[1], "shrunk twice": smaller[2]}
+        if not proposed:
+            del options["whole"]
+    elif proposed:
+        options = {"whole": log_scales, "half": {n: v / 2 for n, v in log_scales.items()}}
+    else:
+        options = {}
+    ends, best = [start.mean], math.inf
+    for name, option in options.items():
+        if lost or best == math.inf:
             found = run(option)
             ends.append(found.mean)
-            if not beats(found, start, s.sure):
+            if not beats(found, start, s.sure) or (lost and not found.learns(s.sure)):
                 continue
-            whole = found.mean
-        if not lost:  # near divergence if it is worse at a higher rate
-            found = run(option, hasty, s.hasty_steps)
-            ends.append(found.mean)
-            if not found.mean <= whole:
+            best = found.mean
+        if not lost:  # worse at a higher rate: near divergence
+            hurried = run(option, hasty, s.hasty_steps)
+            ends.append(hurried.mean)
+            if not (hurried.mean <= best if learns else beats(hurried, start, s.sure)):
                 continue
-        applied, verdict = option, name
-        break
-    return applied, {"applied": verdict, "rollouts": [round(e, 3) for e in ends]}
+        return option, {"applied": name, "rollouts": [round(e, 3) for e in ends]}
+    return {}, {"applied": "none", "rollouts": [round(e, 3) for e in ends]}

@@ -8,6 +8,7 @@ A start that trains as it is, near the edge of what the learning rate allows.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import warnings
 from pathlib import Path
@@ -39,7 +40,7 @@ def wine() -> Split:
 def network() -> nn.Module:
     """Six hidden layers."""
     sizes = [13, *[32] * 6]
-    body = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())]
+    body = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*body, nn.Linear(32, 3))
 
 

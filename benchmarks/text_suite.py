@@ -59,7 +59,22 @@ def unverified(model: nn.Module, data: list[Batch], make: Any) -> dict[str, Any]
     return improve_(model, data, None)
 
 
+def divided(by: float, ends: tuple[str, ...] = ("weight",)) -> Apply:
+    """Weights whose names end so, divided by a number; 0 for sqrt(2 L)."""
+
+    def apply(model: nn.Module, data: list[Batch], make: Any) -> None:
+        factor = by or math.sqrt(2 * len(model.blocks))
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                if p.dim() >= 2 and name.endswith(ends):
+                    p.div_(factor)
+
+    return apply
+
+
 METHODS: dict[str, Apply] = {
+    "weights / 4": divided(4),
+    "branch ends / sqrt(2L)": divided(0, ("out.weight", "down.weight")),
     "as it is": lambda model, data, make: None,
     "GPT-2's rule": lambda model, data, make: gpt2_rule(model),
     "NIO() of 2026-11": old_nio,
