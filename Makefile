@@ -52,7 +52,7 @@ dist: $(VENV)/.ready  ## Build a wheel and an sdist in dist/, and try the wheel 
 	$(BIN)/python -m tools.dist $(ARGS)
 
 defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/defaults.md
-	$(BIN)/python benchmarks/defaults.py
+	$(BIN)/python -m benchmarks.defaults
 
 bench: $(VENV)/.ready  ## What a step costs, for docs/performance.md; `make bench ARGS=--quick` for a part
 	$(BIN)/python -m benchmarks.bench $(ARGS)

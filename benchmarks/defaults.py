@@ -1,7 +1,7 @@
 """The evidence behind the defaults of NIO(): small deep networks on digits, before and after.
 
-    python benchmarks/defaults.py            # all, resumable; about half an hour on two cores
-    python benchmarks/defaults.py --table    # only print the tables of what is there
+    python -m benchmarks.defaults            # all, resumable; about half an hour on two cores
+    python -m benchmarks.defaults --table    # only print the tables of what is there
 
 A cell is a network, a seed and an optimizer; it *trains* if the test accuracy after six epochs is
 at least 90%. Results are appended to benchmarks/defaults.jsonl as they come.
@@ -23,6 +23,8 @@ from rich.progress import track
 from torch import nn
 
 import neuroinit as ni
+from benchmarks.contenders import RECORDED
+from benchmarks.ideas import ClampedBiases
 from neuroinit.experiments.data.digits import digits
 from neuroinit.experiments.models.small_networks import (
     kaiming,
@@ -33,7 +35,7 @@ from neuroinit.experiments.models.small_networks import (
     residual_mlp,
 )
 from neuroinit.experiments.training.simple_loop import train
-from neuroinit.methods.nio.rules import BoundedAscent, HeldNorm
+from neuroinit.methods.nio.rules import BoundedAscent
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 SEEDS = range(3)
@@ -64,13 +66,16 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "as it is": None,
     "paper's form, Adam 0.05, gamma 1": {**PAPER, "gamma": 1.0},
     "paper's form, Adam 0.05, gamma 3": {**PAPER, "gamma": 3.0},
-    "NIO()": {},
-    "gradients of matrices only": {"gradients_of": lambda module, key, tensor: tensor.dim() > 1},
-    "no shrinking of explosions": {"rule": HeldNorm(shrink_above=1e30)},
-    "no ascent of the cosine": {"rule": HeldNorm(ascent=0.0)},
-    "D=2, r=0.6": {"sub_batches": 2, "overlap": 0.6},
-    "gamma 0.5 x loss": {"gamma": 0.5 * 2.302585},
-    "gamma 2 x loss": {"gamma": 2.0 * 2.302585},
+    "NIO()": {"rule": RECORDED},
+    "gradients of matrices only": {
+        "rule": RECORDED,
+        "gradients_of": lambda module, key, tensor: tensor.dim() > 1,
+    },
+    "no shrinking of explosions": {"rule": ClampedBiases(ascent=0.1, shrink_above=1e30)},
+    "no ascent of the cosine": {"rule": ClampedBiases()},
+    "D=2, r=0.6": {"rule": RECORDED, "sub_batches": 2, "overlap": 0.6},
+    "gamma 0.5 x loss": {"rule": RECORDED, "gamma": 0.5 * 2.302585},
+    "gamma 2 x loss": {"rule": RECORDED, "gamma": 2.0 * 2.302585},
 }
 
 

@@ -26,16 +26,17 @@ from neuroinit.model.problem import Problem
 
 
 @dataclass(frozen=True)
-class KeptBiases(HeldNorm):
-    """Biases start as they are and have scales like weights."""
+class ClampedBiases(HeldNorm):
+    """Biases start at the clamp, as in the default of November 2026."""
 
     def start(self, names: list[str], lowest: Tensor) -> Tensor:
-        """All ones."""
-        return torch.ones_like(lowest)
+        """Ones, and the clamp for biases."""
+        bias = torch.tensor([n.rpartition(".")[2].startswith("bias") for n in names], device="cpu")
+        return torch.where(bias, lowest, torch.ones_like(lowest))
 
 
 @dataclass(frozen=True)
-class EitherWay(HeldNorm):
+class EitherWay(ClampedBiases):
     """A norm is lowered by growing, too, where that lowers it."""
 
     def _falling(self, u: Tensor) -> Tensor:
@@ -87,7 +88,7 @@ class PerTensorNorm(PerTensorCosine):
     def _moved(self, point: Point, grams: dict[str, Tensor], position: Position) -> Tensor:
         problem = point.problem
         norms = torch.stack([grams[n].detach().diagonal().sqrt().mean() for n in problem.scaled])
-        weight = (position.state["weight"] > 0) & (norms > 0)
+        weight = torch.tensor([problem.start[n].dim() > 1 for n in problem.scaled]) & (norms > 0)
         logs = norms.to(position.scales).clamp_min(1e-30).log()
         off = torch.where(weight, logs - logs[weight].mean(), 0.0)
         return (off / 2).clamp(-self.lr, self.lr)

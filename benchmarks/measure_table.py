@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from neuroinit.experiments.demo.plain import digits
 from torch import nn
 
 from benchmarks.agreement import (
@@ -28,7 +29,6 @@ from benchmarks.agreement import (
 )
 from benchmarks.char_gpt import GPT, batches, text
 from benchmarks.small_networks import NETWORKS
-from neuroinit.experiments.demo.plain import digits
 
 RESULTS = Path(__file__).with_name("measure_table.jsonl")
 COUNT = 8

@@ -36,8 +36,21 @@ def token_loss(output: Any, target: Any) -> Any:
 
 
 def old_nio(model: nn.Module, data: list[Batch], make: Any) -> None:
-    """The default before this work."""
+    """The default of November 2026, with ascent of GradCosine."""
+    rule = ni.HeldNorm(ascent=0.1)
+    ni.nio_(model, data, token_loss, progress=False, rule=rule)
+
+
+def nio(model: nn.Module, data: list[Batch], make: Any) -> None:
+    """The default, without ascent."""
     ni.nio_(model, data, token_loss, progress=False)
+
+
+def verified(model: nn.Module, data: list[Batch], make: Any) -> dict[str, Any]:
+    """The default with the optimizer, which verifies it."""
+    result = ni.nio_(model, data, token_loss, progress=False, optimizer=make)
+    whole = result.verified.partition(":")[0]
+    return {"applied": "none" if whole == "not applied" else whole}
 
 
 def lsuv(model: nn.Module, data: list[Batch], make: Any) -> None:
@@ -78,6 +91,8 @@ METHODS: dict[str, Apply] = {
     "as it is": lambda model, data, make: None,
     "GPT-2's rule": lambda model, data, make: gpt2_rule(model),
     "NIO() of 2026-11": old_nio,
+    "NIO()": nio,
+    "nio_ with optimizer": verified,
     "LSUV": lsuv,
     "new": new_default,
     "new, no optimizer": unverified,

@@ -28,7 +28,7 @@ def batches_of(size, count=6, seed=1):
 
 def test_a_result_is_applied_once():
     model = network()
-    result = ni.nio_(model, batches_of(16), steps=3)
+    result = ni.nio_(model, batches_of(16), steps=3, gamma=0.3)
     before = [p.clone() for p in model.parameters()]
     with pytest.raises(ValueError, match="was applied to this model before"):
         result.apply_(model)

@@ -39,9 +39,7 @@ def nio_(
 ) -> Result:
     """Optimize the initialization of a model in place.
 
-    The scaled parameters change, and nothing else; on any exception nothing changes. Biases end
-    near zero, at ``min_scale`` times what they are. Keep biases that you set on purpose, such as
-    those of an LSTM's forget gates, by ``exclude=("*bias*",)``.
+    The scaled parameters change, and nothing else; on any exception nothing changes.
 
     Args:
         model: Any module.

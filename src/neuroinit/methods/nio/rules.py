@@ -149,38 +149,37 @@ class BoundedAscent:
 
 @dataclass(frozen=True)
 class HeldNorm:
-    """Ours: bring the mean norm to ``gamma`` in balanced steps, then raise the cosine there.
+    """The default: bring the mean gradient norm to ``gamma``.
 
-    All steps are in ``log w``, where ``u`` is the derivative, and none is longer than ``lr``:
+    All steps change ``log w``. With ``u_k`` the derivative of the log-norm by ``log w_k``, and no
+    step longer than ``lr``:
 
-    - *shrink*: a start whose norm explodes is shrunk, all tensors alike, until its norm is well
-      below ``gamma``. At ``gamma`` itself the branches of a residual network are still too large.
-    - *hold*: above ``gamma``, the tensors that matter (``u_k`` above a share of the largest) shrink
-      by equal steps. Below it they grow, and with them every weight that does not matter *yet*: the
-      depth of a network whose output is about zero has no derivative, and the last layer alone
-      could meet ``gamma``. Tensors that saturate what follows (``u_k`` below minus the share)
-      shrink. Whenever a step went past ``gamma`` by more than a factor of e, the longest of these
-      steps is halved: the norm of a deep plain network could swing for ever.
-    - *ascend*: near ``gamma``, small and decaying steps up the objective.
+    - *shrink*: if the norm of the model as it is exceeds ``shrink_above`` times ``gamma``, all
+      tensors are multiplied by the same factors until the norm is ``shrink_to`` times ``gamma``. At
+      ``gamma`` itself the branches of a residual network are still too large.
+    - *hold*: above ``gamma``, the tensors with ``u_k`` above a share of the largest shrink by equal
+      steps. Below ``gamma`` they grow, together with tensors whose ``u_k`` is still small, so that
+      the last layer does not reach ``gamma`` alone. Tensors with ``u_k`` below minus that share
+      shrink. If a step crosses ``gamma`` by more than a factor of e, the longest step is halved, so
+      that the norm of a deep network does not oscillate.
+    - *ascend*: near ``gamma``, small and decaying steps increase the objective. Off by default:
+      raising GradCosine made a Post-LN transformer ignore its input, and gained nothing significant
+      elsewhere (``docs/trainability.md``).
 
-    Two guards hold a step back. Nothing shrinks once no scale moves the norm any more: the bound is
-    then below what the last bias alone contributes, and the outputs would no longer depend on the
-    inputs. And nothing grows while the loss is well above the least so far: a network that says
-    more, and says it wrong, is no better start.
-
-    Biases start at the clamp, because a network can meet any bound by its biases alone. What each
-    part is worth is in ``docs/trainability.md``.
+    Nothing shrinks any more once the norm no longer depends on the scales: the bound is then below
+    the gradient of the last bias. Nothing grows while the loss is above ``loss_within`` times the
+    least loss so far.
 
     Args:
-        objective: What is maximized once the norm is right.
-        shrink_above: Shrink a start whose norm is above this multiple of ``gamma``.
-        shrink_to: How far, as a multiple of ``gamma``.
-        band: The norm is right if its logarithm is within this distance of ``gamma``'s.
-        miss: A step past ``gamma`` by more than this, in the logarithm, halves the longest step.
-        share: Which tensors matter.
-        grow: Below ``gamma``, weights that do not matter yet grow too.
-        loss_within: Nothing grows while the loss is above this multiple of the least so far.
-        ascent: Length of an ascent step, as a share of ``lr``; it decays to zero.
+        objective: What an ascent step increases.
+        shrink_above: Shrink if the norm is above this multiple of ``gamma`` at the first step.
+        shrink_to: The norm at which shrinking ends, as a multiple of ``gamma``.
+        band: No step is taken if the log-norm is this close to ``log(gamma)``.
+        miss: Crossing ``gamma`` by more than this, in the log-norm, halves the longest step.
+        share: Share of the largest ``u_k`` above which a tensor is moved.
+        grow: Below ``gamma``, tensors with a small ``u_k`` grow, too.
+        loss_within: See above.
+        ascent: Length of an ascent step, as a fraction of ``lr``; it decays to zero.
         gram: The objective reads ``moments.gram``.
     """
 
@@ -192,7 +191,7 @@ class HeldNorm:
     share: float = 0.2
     grow: bool = True
     loss_within: float = 1.2
-    ascent: float = 0.1
+    ascent: float = 0.0
     gram: bool = False
 
     def __post_init__(self) -> None:
@@ -206,16 +205,16 @@ class HeldNorm:
         check_number("ascent", self.ascent, 0.0, closed=True)
 
     def start(self, names: list[str], lowest: Tensor) -> Tensor:
-        """Ones, and the clamp for biases."""
-        bias = torch.tensor([n.rpartition(".")[2].startswith("bias") for n in names], device="cpu")
-        return torch.where(bias, lowest, torch.ones_like(lowest))
+        """All ones."""
+        return torch.ones_like(lowest)
 
     def init(self, scales: Tensor) -> State:
-        """What is remembered.
+        """The state before the first step.
 
-        Whether the start is being shrunk (1, 0; -1 before that is decided), on which side of the
-        bound the norm was held last, how much of ``lr`` a holding step may take, the least loss so
-        far, which tensors are weights, and which have had a derivative: others keep their values.
+        ``shrinking``: 1 or 0, or -1 if not decided yet. ``side``: on which side of ``gamma`` the
+        norm was at the last holding step. ``reach``: the fraction of ``lr`` that a holding step may
+        take. ``loss``: the least loss so far. ``used``: which tensors have had a derivative; the
+        others keep their values.
         """
         return {
             "shrinking": scales.new_tensor(-1.0),
@@ -223,7 +222,6 @@ class HeldNorm:
             "side": scales.new_tensor(0.0),
             "reach": scales.new_tensor(1.0),
             "loss": scales.new_tensor(math.inf),
-            "weight": (scales >= 1).to(scales),
         }
 
     def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
@@ -254,7 +252,7 @@ class HeldNorm:
             missed = off * float(position.state["side"]) < 0 and abs(off) > self.miss
             state["side"] = scales.new_tensor(math.copysign(1.0, off))
             state["reach"] = position.state["reach"] / (2 if missed else 1)
-            towards = self._falling(u) if norm > gamma else self._rising(u, position)
+            towards = self._falling(u) if norm > gamma else self._rising(u)
             length = -off / max(float((u * towards).sum()), 1e-6)
             longest = lr * float(state["reach"])
             stays = floor if norm > gamma else self._louder(position, float(state["loss"]))
@@ -277,10 +275,10 @@ class HeldNorm:
         falling = (u > self.share * u.abs().max()).to(u)
         return falling if falling.any() else self._signs(u)
 
-    def _rising(self, u: Tensor, position: Position) -> Tensor:
+    def _rising(self, u: Tensor) -> Tensor:
         """Which tensors grow (1) or shrink (-1) to raise the norm."""
         signs = self._signs(u)
-        idle = (signs == 0) & (u != 0) & (position.state["weight"] > 0)  # zero: not in use
+        idle = (signs == 0) & (u != 0)  # zero: not in use
         rising = torch.where(idle, 1.0, signs) if self.grow else signs
         return rising if (u * rising).sum() > 0 else signs
 
