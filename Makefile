@@ -21,7 +21,7 @@ demo: $(VENV)/.ready  ## Rescue two deep networks without normalization, in abou
 	$(BIN)/neuroinit demo
 
 test: $(VENV)/.ready  ## Run all tests
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 test-distributed: $(VENV)/.ready  ## Run the tests that start up to four processes
 	$(BIN)/python -m pytest -m distributed

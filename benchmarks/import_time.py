@@ -2,8 +2,8 @@
 
     make import-time     # the median of 9 fresh processes
 
-Sources are compiled before, as in an installed package. This is a number to look at, not a
-test: it depends on the machine. The aim is less than 50 ms.
+Sources are compiled before, as those of an installed package are. This is a number to look at, not
+a test: it depends on the machine. The aim is less than 50 ms.
 """
 
 from __future__ import annotations

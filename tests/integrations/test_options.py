@@ -1,15 +1,16 @@
 """Options of the callbacks: typed, shown, checked when the callback is made, and passed on."""
 
-import dataclasses
 import inspect
 from typing import get_type_hints
 
 import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from torch.utils.data import DataLoader
 
 import neuroinit as ni
-from neuroinit.integrations.options import CallbackOptions, NIOOptions, OptimizeOptions, peak_rate
+from neuroinit.integrations.options import CallbackOptions, peak_rate
+from neuroinit.run.options import NIOFields, OptimizeOptions
 
 pytest.importorskip("lightning")
 pytest.importorskip("torchmetrics")
@@ -21,11 +22,11 @@ CALLBACKS = [lightning.InitCallback, transformers.InitCallback]
 
 
 def test_the_options_are_those_of_the_method_and_of_optimize():
-    fields = {f.name for f in dataclasses.fields(ni.NIO)}
-    assert set(get_type_hints(NIOOptions)) == fields
-    given_by_the_trainer = {"model", "batches", "loss_fn", "method", "compute_loss", "example"}
-    arguments = set(inspect.signature(ni.optimize).parameters) - given_by_the_trainer
-    assert set(get_type_hints(OptimizeOptions)) == arguments
+    """The trainer has the data and the loss."""
+    expected = {**get_type_hints(NIOFields), **get_type_hints(OptimizeOptions)}
+    for given_by_the_trainer in ("compute_loss", "example"):
+        del expected[given_by_the_trainer]
+    assert get_type_hints(CallbackOptions) == expected
 
 
 @pytest.mark.parametrize("callback", CALLBACKS)
@@ -150,3 +151,23 @@ def test_hugging_face_passes_the_rate_of_its_optimizer(tmp_path, optim, rate):
         warmup_steps=2,
     ).train()
     assert callback.result.settings["rate"] == (None if rate is None else pytest.approx(rate))
+
+
+# -- small batches ----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings(*lightning_parts.QUIET)
+def test_small_batches_do_not_end_a_fit():
+    callback = lightning.InitCallback(steps=2)
+    small = DataLoader(lightning_parts.loader().dataset, batch_size=4)
+    with pytest.warns(UserWarning, match="sub_batches"):
+        lightning_parts.trainer(callback).fit(lightning_parts.Module(), small)
+    assert len(callback.result.history) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*sub_batches")
+def test_small_batches_do_not_end_a_training(tmp_path):
+    callback, vit = transformers.InitCallback(steps=2), transformers_parts.vit
+    settings = {"per_device_train_batch_size": 4}
+    transformers_parts.trainer(vit(), vit, tmp_path, callback, **settings).train()
+    assert len(callback.result.history) == 2

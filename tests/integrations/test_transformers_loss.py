@@ -13,8 +13,9 @@ import torch.nn.functional as F
 transformers = pytest.importorskip(
     "transformers", reason='needs pip install "neuroinit[transformers]"'
 )
+from neuroinit.integrations.hf_trainer import TrainerLoss  # noqa: E402
 from neuroinit.integrations.transformers import InitCallback, model_loss  # noqa: E402
-from tests.integrations.transformers_parts import METHOD, Data, gpt2, trainer, vit  # noqa: E402
+from tests.integrations.transformers_parts import METHOD, Data, batches, gpt2, trainer, vit  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -120,6 +121,14 @@ def test_prepared_inputs_are_used(tmp_path):
 
     expected = result_of(tmp_path, InitCallback(METHOD), trainer_class=Large)
     same(result_of(tmp_path, InitCallback(METHOD), trainer_class=Prepared), expected)
+
+
+def test_the_batch_keeps_its_labels(tmp_path):
+    """The trainer takes them out of what it gets."""
+    run, batch = trainer(vit(), vit, tmp_path, label_smoothing_factor=0.4), batches(vit)[0]
+    first, second = (TrainerLoss(run)(run.model, batch) for _ in range(2))
+    assert first == second
+    assert sorted(batch) == ["labels", "pixel_values"]
 
 
 def test_a_training_step_of_ones_own_is_said(tmp_path):

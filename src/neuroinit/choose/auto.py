@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.choose.auto_result import START, AutoResult
-from neuroinit.choose.tournament import Candidate, Contest, rounds_of
+from neuroinit.choose.tournament import Candidate, Tournament, rounds_of
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count
 from neuroinit.common.layout import BatchLayout, Cut, batch_layout
@@ -30,12 +30,12 @@ from neuroinit.model.problem import ComputeLoss, LossFunction
 from neuroinit.model.selection import unwrap
 from neuroinit.model.validation import check_batches, check_callables, check_values
 
-KEPT = 64  # most batches that are held for it all
-NIO_STEPS = 20  # half of NIO()'s: the norm is right by then
+KEPT = 64  # most batches that are kept in memory
+NIO_STEPS = 20  # half of the default: the norm has reached its bound by then
 
 
 def default_candidates() -> dict[str, Candidate]:
-    """Who competes with the start: a method, or several, one after the other."""
+    """The default candidates: a method, or several that are applied in order."""
     return {
         "Kaiming": Kaiming(),
         "orthogonal": Orthogonal(),
@@ -60,13 +60,13 @@ def auto_(
     cut: Cut | None = None,
     batch_dim: int = 0,
 ) -> AutoResult:
-    """Choose a start by trying: the best after short trainings is applied in place.
+    """Choose an initialization by short trainings, and apply the best in place.
 
-    Candidates are trained with your optimizer, on copies of the parameters, for a few steps; the
-    better half goes on, and so forth (successive halving). The start itself is always in the last
-    round, and a candidate is applied only if it beats it by more than the noise between batches,
-    and is not behind it at twice the learning rate, where what is near divergence diverges.
-    Rollouts are without dropout, and hold one copy of the parameters for every candidate.
+    Candidates are trained with your optimizer, on copies of the parameters, for a few steps. The
+    better half is trained further, and so on (successive halving). The model as it is takes part in
+    every round. A candidate is applied only if its validation loss is lower by more than the noise
+    between batches, and not higher at twice the learning rate, which shows that it is not close to
+    divergence. Trainings are without dropout, and hold one copy of the parameters per candidate.
 
     Under torch.distributed all processes call this function. Every rank trains on its own batches,
     with the mean gradient of all ranks, and scores are means over the batches of all ranks: all
@@ -74,8 +74,8 @@ def auto_(
 
     Args:
         model: Any module.
-        batches: Batches as for :func:`optimize`, of which up to 64 are held. The first four judge
-            and the others train; of fewer than eight, a quarter of each judges.
+        batches: Batches as for :func:`optimize`, of which up to 64 are kept. The first four
+            validate and the others train; of fewer than eight, a quarter of each validates.
         loss_fn: ``loss_fn(output, target)``.
         optimizer: The optimizer that you will train with, made for this model, or a function of
             parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched, nor
@@ -90,7 +90,7 @@ def auto_(
         batch_dim: The dimension of samples in tensors.
 
     Returns:
-        Who competed, at what score, who won, and what it cost.
+        The candidates with their validation losses, the one that was applied, and the cost.
 
     Example:
         >>> import torch
@@ -115,12 +115,14 @@ def auto_(
         check_values(kept)
         with others_frozen(unwrap(model), optimizer):
             set_random_state(all_ranks.first(random_state()))  # every rank draws the same values
-            contest = Contest(model, kept, loss_fn, compute_loss, optimizer, layout, all_ranks)
+            tournament = Tournament(
+                model, kept, loss_fn, compute_loss, optimizer, layout, all_ranks
+            )
             with Progress("auto", len(named) + budget, progress and all_ranks.rank == 0) as bar:
-                contest.enter(named, bar, forgiving=candidates is None)
-                contest.play(budget, bar)
-            found = dataclasses.replace(contest.found(), budget=budget)
-            contest.check_applied(found)
+                tournament.make_candidates(named, bar, forgiving=candidates is None)
+                tournament.run(budget, bar)
+            found = dataclasses.replace(tournament.result(), budget=budget)
+            tournament.check_applied(found)
         found.apply_(model)
     return found
 

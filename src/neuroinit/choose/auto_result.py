@@ -1,4 +1,4 @@
-"""What the automatic choice tells: who competed, at what score, who won, and why."""
+"""The result of the automatic choice: candidates, their losses, the choice and its reason."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from neuroinit.run.frames import records_frame
 from neuroinit.run.result import Result
 
 START = "the start itself"
-HASTE = 2.0  # of the learning rate: a winner that is worse than the start there is near divergence
+HIGHER_RATE = (
+    2.0  # of the learning rate: a winner that is worse than the start there is near divergence
+)
 
 
 @dataclass(frozen=True)
 class CandidateRecord(Record):
-    """How one start fared.
+    """One candidate of :func:`auto_`.
 
-    ``scores`` are mean losses on the judging batches, one a round that it was in; ``hastened`` the
-    one at twice the learning rate, of the best and the start; ``steps`` how far it was trained;
-    ``seconds`` what it took to make; ``failed`` says why it could not be made.
+    Args:
+        name: Its name.
+        scores: Mean validation losses, one per round that it took part in.
+        steps: Training steps.
+        seconds: Time to make the candidate.
+        losses: Training losses.
+        failed: Why it could not be made; empty if it could.
+        higher_rate: Validation loss at twice the learning rate; ``None`` if that was not tried.
     """
 
     name: str
@@ -33,7 +40,7 @@ class CandidateRecord(Record):
     seconds: float
     losses: tuple[float, ...] = ()
     failed: str = ""
-    hastened: float | None = None
+    higher_rate: float | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,13 +48,13 @@ class AutoResult:
     """The outcome of :func:`auto_`.
 
     Args:
-        winner: Name of the start that was applied; ``"the start itself"`` if nothing helped.
-        candidates: One record for each that competed.
-        verdict: Why, in one sentence.
+        winner: Name of the candidate that was applied; ``"the start itself"`` if none was better.
+        candidates: One record per candidate.
+        verdict: The reason, in one sentence.
         results: What was applied, in order; empty if the model was left alone.
         steps: Training steps of all rollouts.
-        cost: Time of everything in training steps.
-        budget: How many training steps the rollouts were allowed; ``None`` if that is not known.
+        cost: Total time, in units of a training step.
+        budget: Most training steps of all rollouts; ``None`` if unknown.
     """
 
     winner: str
@@ -67,13 +74,13 @@ class AutoResult:
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """The head and the lines of the table that is printed, best candidate first."""
         rounds = max((len(c.scores) for c in self.candidates), default=0)
-        hasty = any(c.hastened is not None for c in self.candidates)
+        hasty = any(c.higher_rate is not None for c in self.candidates)
         head = ["candidate", *(f"round {k + 1}" for k in range(rounds))]
-        head += [f"at {HASTE:g} x rate"] if hasty else []
+        head += [f"at {HIGHER_RATE:g} x rate"] if hasty else []
         lines = []
         for c in sorted(self.candidates, key=_standing):
             scores = [_cell(score) for score in c.scores]
-            scores += ["-"] * (rounds - len(scores)) + [_cell(c.hastened)] * hasty
+            scores += ["-"] * (rounds - len(scores)) + [_cell(c.higher_rate)] * hasty
             lines.append([c.name, *scores, str(c.steps), f"{c.seconds:.1f}"])
         return [*head, "steps", "made in s"], lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +48,8 @@ def score(
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
 
     Returns:
-        Metric -> value. A sample whose gradient is exactly zero makes ``theta`` infinite.
+        Metric -> value. A sample whose gradient is exactly zero makes ``theta`` infinite; a loss
+        that takes a gradient itself makes ``flops`` nan.
 
     Raises:
         ValueError: If a metric is unknown, or a gradient is not finite.
@@ -111,12 +113,13 @@ def _flops(asked: _Asked) -> float:
     with isolated():
         problem = Problem(asked.model, asked.loss_fn, asked.compute_loss)
         point, prepared = problem.at(problem.unit_scales), problem.prepare(asked.batch)
-        with (
-            point.session() as session,
-            torch.no_grad(),
-            FlopCounterMode(display=False) as counter,
-        ):
-            session.loss(prepared)
+        with point.session() as session:
+            try:
+                with torch.no_grad(), FlopCounterMode(display=False) as counter:
+                    session.loss(prepared)
+            except RuntimeError:  # a loss that takes a gradient itself cannot be counted
+                session.loss(prepared)  # raises what is wrong otherwise
+                return math.nan
     return float(counter.get_total_flops() / problem.layout.size(prepared))
 
 

@@ -43,12 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0; 1 after an error, with one line on standard error; 130 after Ctrl-C.
     """
-    raise_keyboard_interrupt()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:
         print(f"neuroinit {__version__}")
         return 0
     try:
+        raise_keyboard_interrupt()
         _parse_and_run([argument for argument in given if argument != "--debug"])
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)

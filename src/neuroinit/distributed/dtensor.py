@@ -1,15 +1,15 @@
-"""Parameters that are DTensors: ``fully_shard`` and tensor parallelism."""
+"""Parameters that are DTensors, as ``fully_shard`` and tensor parallelism make them."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this is a DTensor, as ``fully_shard`` and tensor parallelism make them."""
+    """Whether this is a DTensor."""
     return type(tensor).__module__.startswith("torch.distributed.tensor")
 
 
@@ -18,26 +18,78 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """All entries of a DTensor, gathered from the ranks; any other tensor as it is."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def all_zero(tensor: Tensor) -> bool:
+    """Whether all entries are zero, over all shards."""
+    return not bool(whole((tensor.detach() != 0).sum()))
+
+
+def like_parameter(gradient: Any, parameter: Any) -> Tensor:
+    """A gradient with the placements of its parameter, so that the local shards belong together.
+
+    The gradient of a replicated parameter can be partial: every rank has a part of the sum.
+    """
+    if not is_sharded(gradient) or not is_sharded(parameter):
+        return gradient  # type: ignore[no-any-return]
+    return gradient.redistribute(parameter.device_mesh, parameter.placements)  # type: ignore[no-any-return]
+
+
 def replicas(tensor: Any, world: int) -> int:
     """How many ranks hold the same entries of a tensor."""
     if not is_sharded(tensor):
         return world
-    mesh = tensor.device_mesh
-    different = [int(mesh.size(k)) for k, p in enumerate(tensor.placements) if p.is_shard()]
-    return world // math.prod(different)
+    mesh = tensor.device_mesh  # not `is_shard()`: FSDP's strided shards are a class of their own
+    sizes = [int(mesh.size(k)) for k, p in enumerate(tensor.placements) if not p.is_replicate()]
+    return world // math.prod(sizes)
 
 
-def fully_sharded(model: nn.Module, world: int) -> bool:
-    """Whether all ranks are data parallel: every parameter is sharded over one mesh of all."""
+def shard_of(values: Tensor, parameter: Any) -> Any:
+    """A DTensor like a parameter, from values that all ranks have; nothing is exchanged.
+
+    Args:
+        values: All entries, the same on every rank.
+        parameter: A DTensor of the same shape.
+    """
+    from torch.distributed.tensor import DTensor  # slow to import, and rarely needed
+
+    mesh, own = parameter.device_mesh, values
+    for k in _order(parameter.placements):
+        placement = parameter.placements[k]
+        if not placement.is_replicate():
+            parts = own.tensor_split(_edges(own.shape[placement.dim], mesh.size(k)), placement.dim)
+            own = parts[mesh.get_local_rank(k)]
+    made = own.to(device=local(parameter).device, dtype=parameter.dtype).contiguous()
+    return DTensor.from_local(
+        made,
+        mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+
+
+def _order(placements: Any) -> list[int]:
+    """The dimensions of a mesh in the order in which a tensor is cut.
+
+    FSDP cuts what tensor parallelism has cut before, and marks it by strided shards.
+    """
+    strided = [k for k, p in enumerate(placements) if hasattr(p, "split_factor")]
+    return [k for k in range(len(placements)) if k not in strided] + strided[::-1]
+
+
+def _edges(length: int, parts: int) -> list[int]:
+    """Where a dimension is cut: equal parts, the last ones shorter or empty."""
+    each = -(-length // parts)
+    return [min(each * k, length) for k in range(1, parts)]
+
+
+def fully_sharded(tensors: Any, world: int) -> bool:
+    """Whether every tensor is sharded over one mesh of all ranks."""
     return all(
-        is_sharded(p) and p.device_mesh.ndim == 1 and p.device_mesh.size() == world  # type: ignore[attr-defined]
-        for p in model.parameters()
-    ) and any(hasattr(module, "reshard") for module in model.modules())
-
-
-def reshard(model: nn.Module) -> None:
-    """Free what ``fully_shard`` has gathered, so that it gathers the shards' present values."""
-    for module in model.modules():
-        free = getattr(module, "reshard", None)
-        if "FSDP" in type(module).__name__ and callable(free):
-            free()
+        is_sharded(t) and t.device_mesh.ndim == 1 and t.device_mesh.size() == world for t in tensors
+    )

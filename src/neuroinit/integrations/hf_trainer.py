@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
-from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import Trainer
 
+Inputs = dict[str, Tensor]  # or what a trainer with a loss of its own takes
 IGNORED = -100  # the label of a token that has no part in the loss
 
 
@@ -32,10 +33,10 @@ def calling_trainer() -> Trainer | None:
 class TrainerBatches:
     """The batches of a loader, as they reach the trainer's ``compute_loss``."""
 
-    def __init__(self, trainer: Trainer | None, loader: Iterable[Any]) -> None:
+    def __init__(self, trainer: Trainer | None, loader: Iterable[Inputs]) -> None:
         self.trainer, self.loader = trainer, loader
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Inputs]:
         for batch in self.loader:
             yield batch if self.trainer is None else self.trainer._prepare_inputs(batch)
 
@@ -46,9 +47,9 @@ class TrainerLoss:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
 
-    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+    def __call__(self, model: nn.Module, batch: Inputs) -> Tensor:
         """The mean loss of a batch."""
-        inputs = dict(batch) if isinstance(batch, Mapping) else batch  # the labels are taken out
+        inputs = copy.copy(batch)  # the labels are taken out of it
         items = self._count(inputs)
         loss = self.trainer.compute_loss(model, inputs, num_items_in_batch=items)
         if not isinstance(loss, Tensor):
@@ -58,13 +59,14 @@ class TrainerLoss:
             )
         return loss
 
-    def _count(self, inputs: Any) -> Tensor | None:
+    def _count(self, inputs: Inputs) -> Tensor | None:
         """The number of labels, where training passes it to the loss, as if all ranks had these.
 
         A loss that divides its sum by this number is then the mean of the batch. A trainer that
         counts the labels of all processes multiplies the loss by their number afterwards.
         """
-        trainer, labels = self.trainer, inputs.get("labels") if isinstance(inputs, dict) else None
+        trainer = self.trainer
+        labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
         wanted = trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None
         if not wanted or not isinstance(labels, Tensor):
             return None
@@ -79,7 +81,7 @@ def own_training_step(trainer: Trainer) -> bool:
     return type(trainer).training_step is not Trainer.training_step
 
 
-def torch_optimizer(optimizer: Any) -> Optimizer | None:
+def torch_optimizer(optimizer: object) -> Optimizer | None:
     """The torch optimizer inside of Accelerate's wrapper; ``None`` if there is no such thing."""
     found = getattr(optimizer, "optimizer", optimizer)
     return found if isinstance(found, Optimizer) else None

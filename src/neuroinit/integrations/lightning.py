@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Unpack
@@ -129,11 +129,11 @@ class InitCallback(Callback):
                 **self.settings.options,
             )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, bool]:
         """What a checkpoint keeps."""
         return {"done": self.done}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, bool]) -> None:
         """Restore what a checkpoint has kept."""
         self.done = bool(state_dict["done"])
 
@@ -159,14 +159,14 @@ class _Batches:
         combined = isinstance(found, CombinedLoader)
         self.loaders = found if combined else CombinedLoader(found, "max_size_cycle")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         for batch, _, _ in self.loaders:
             batch = self.trainer.precision_plugin.convert_input(batch)
             batch = self.module._on_before_batch_transfer(batch, dataloader_idx=0)
             yield self.trainer.strategy.batch_to_device(batch, dataloader_idx=0)
 
 
-def _training_loss(module: LightningModule, batch: Any) -> Tensor:
+def _training_loss(module: LightningModule, batch: object) -> Tensor:
     """The loss that ``training_step`` returns, by itself or in a dict."""
     two = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
     output = module.training_step(batch, 0) if two else module.training_step(batch)
@@ -208,24 +208,22 @@ def _silent(trainer: Trainer, module: LightningModule) -> Iterator[None]:
         trainer.loggers = loggers
 
 
-def _noting_loads(load: Callable[..., Any]) -> Callable[..., Any]:
+_load_state_dict = LightningModule.load_state_dict
+
+
+@functools.wraps(_load_state_dict)
+def _noting_load(self: LightningModule, *args: Any, **kwargs: Any) -> Any:
     """``load_state_dict`` that also remembers which modules were loaded.
 
     ``load_from_checkpoint`` leaves no trace on a module, and this method is where it loads the
     weights. It does not count when a tuner restores a module.
     """
-
-    @functools.wraps(load)
-    def load_state_dict(self: LightningModule, *args: Any, **kwargs: Any) -> Any:
-        found = load(self, *args, **kwargs)
-        trainer = self._trainer
-        running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
-        if not (running and _restored_by_tuner(self.trainer)):
-            note(self, Event.LOADED)
-        return found
-
-    return load_state_dict
+    found = _load_state_dict(self, *args, **kwargs)
+    trainer = self._trainer
+    running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
+    if not (running and _restored_by_tuner(self.trainer)):
+        note(self, Event.LOADED)
+    return found
 
 
-_load = LightningModule.load_state_dict
-LightningModule.load_state_dict = _noting_loads(_load)  # type: ignore[method-assign]
+LightningModule.load_state_dict = _noting_load  # type: ignore[method-assign,assignment]

@@ -15,41 +15,19 @@ from torch.optim import Optimizer
 
 from neuroinit.common.checks import check_instance
 from neuroinit.common.errors import listed
+from neuroinit.common.layout import Cut
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.method import NIO
-from neuroinit.methods.nio.rules import Rule
 from neuroinit.model.optimizers import rate_of
-from neuroinit.model.selection import LooksAt
 from neuroinit.run.loop import OnStep
 from neuroinit.run.optimize import optimize
+from neuroinit.run.options import NIOFields
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class NIOOptions(TypedDict, total=False):
-    """The fields of :class:`neuroinit.NIO`."""
-
-    steps: int
-    lr: float
-    gamma: float | str
-    gamma_per_loss: float
-    rate: float | None
-    sub_batches: int | str
-    overlap: float
-    split: str
-    batch_stats: str
-    rule: Rule
-    gradients_of: LooksAt | None
-    min_scale: float
-    min_bias_scale: float | None
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    reinit_zeros: float | None
-    tolerance: float
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
-class OptimizeOptions(TypedDict, total=False):
-    """The arguments of :func:`neuroinit.optimize` that a trainer does not provide by itself."""
+class RunOptions(TypedDict, total=False):
+    """The options of :func:`neuroinit.optimize`, without the data and the loss of the trainer."""
 
     engine: str
     microbatch: int | None
@@ -59,9 +37,11 @@ class OptimizeOptions(TypedDict, total=False):
     autocast: torch.dtype | None
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
+    cut: Cut | None
+    batch_dim: int
 
 
-class CallbackOptions(NIOOptions, OptimizeOptions, total=False):
+class CallbackOptions(NIOFields, RunOptions, total=False):
     """All options that a callback takes besides its own arguments."""
 
 
@@ -78,7 +58,7 @@ class CallbackSettings:
 
     method: Initialization
     adapts: bool
-    options: OptimizeOptions
+    options: RunOptions
 
     def method_for(self, optimizers: Sequence[Optimizer]) -> Initialization:
         """The method, with the learning rate of SGD as ``NIO(rate=...)`` if that was not set."""
@@ -148,7 +128,7 @@ def _at_peak(group: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "lr": max(rates, default=0.0)}
 
 
-_FIELDS = get_type_hints(NIOOptions)
+_FIELDS = get_type_hints(NIOFields)
 
 
 def _shown() -> dict[str, inspect.Parameter]:

@@ -164,8 +164,8 @@ def _changed_norm(module: nn.Module) -> str:
     """
     if "norm" not in type(module).__name__.lower() or any(map(is_lazy, module.parameters())):
         return ""
-    statistics = [module._buffers.get(key) for key in ("num_batches_tracked", "running_mean")]
-    if any(buffer is not None and bool(buffer.any()) for buffer in statistics):
+    mean = module._buffers.get("running_mean")
+    if mean is not None and bool(mean.any()):
         return "running statistics"
     weight = module._parameters.get("weight")
     if weight is None or weight.dim() != 1 or not weight.numel():

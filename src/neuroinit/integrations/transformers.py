@@ -7,8 +7,9 @@ before or after ``accelerator.prepare``.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from contextlib import nullcontext
-from typing import Any, Unpack
+from typing import Unpack
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -41,6 +42,7 @@ with needs_extra("transformers"):
     )
 
     from neuroinit.integrations.hf_trainer import (
+        Inputs,
         TrainerBatches,
         TrainerLoss,
         calling_trainer,
@@ -50,7 +52,7 @@ with needs_extra("transformers"):
     )
 
 
-def model_loss(model: nn.Module, batch: Any) -> Tensor:
+def model_loss(model: nn.Module, batch: Inputs) -> Tensor:
     """The loss that a Hugging Face model computes by itself when a batch has labels."""
     output = model(**batch)
     loss: Tensor | None = output.get("loss") if isinstance(output, dict) else None
@@ -118,9 +120,9 @@ class InitCallback(TrainerCallback):
         state: TrainerState,
         control: TrainerControl,
         model: nn.Module | None = None,
-        train_dataloader: Any = None,
+        train_dataloader: Iterable[Inputs] | None = None,
         optimizer: Optimizer | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> TrainerControl:
         """Optimize and apply, unless there is a reason not to."""
         if model is None or train_dataloader is None:
@@ -154,7 +156,7 @@ class InitCallback(TrainerCallback):
         model: nn.Module,
         optimizer: Optimizer | None,
         trainer: Trainer | None,
-        loader: Any,
+        loader: Iterable[Inputs],
     ) -> Result:
         # below Accelerate's loader, which counts what is read as training steps
         loader = getattr(loader, "base_dataloader", loader)

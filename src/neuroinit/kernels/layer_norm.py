@@ -12,8 +12,10 @@ differentiates ``<a, gx> + <v, gw> + <vb, gb>``. With means and inner products o
 ``rstd P`` is torch's own backward of layer normalization: one kernel.
 
 Why it is here: with torch's double backward, and gain and bias by ``broadcasting.py``, a step of
-NIO takes longer by 6 to 14% (MLP-Mixer), 6 to 8% (ViT) and 6 to 9% (``nn.TransformerEncoder``),
-minimum and median of 12 to 16 rounds in turns on one CPU thread, torch 2.13.
+NIO takes 14% longer for an MLP-Mixer, 6 to 9% for a ViT and 9 to 10% for ``nn.TransformerEncoder``
+(engines `keep` and `stream`, medians of 12 to 16 rounds in turns, one CPU thread, torch 2.13; the
+same code twice differs by 1 to 5%). Own double backwards of ReLU and GELU gained between -5 and 4%
+for residual networks, MLP, MLP-Mixer, ViT and transformer, and were removed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.tensors import at_least_float32
 from neuroinit.kernels import normalization
 from neuroinit.kernels.context import (
     KernelContext,
@@ -52,8 +53,6 @@ def layer_norm(
     ``None`` leaves the call to torch: the dtypes differ, the input is empty, or there is a bias and
     no gain.
     """
-    if torch.is_autocast_enabled(input.device.type):
-        input = at_least_float32(input)  # as autocast does
     tensors = input, weight, bias
     alike = all(t is None or t.dtype == input.dtype for t in tensors)
     odd = not input.numel() or (weight is None and bias is not None)

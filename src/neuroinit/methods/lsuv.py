@@ -28,6 +28,7 @@ from neuroinit.model.fresh_values import Draw
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.model.selection import places
+from neuroinit.model.session import Session
 
 MEASURES = ("variance", "deviation")
 
@@ -118,9 +119,30 @@ class LSUV(Initialization):
                 if is_affine(module) or isinstance(module, nn.MultiheadAttention):
                     hook = module.register_forward_hook(correction, with_kwargs=True)
                     stack.callback(hook.remove)
-            session.run(batch)
+            _run(session, batch)
         factors = [correction.factors.get(name, 1.0) for name in problem.scaled]
         return Step(position.scales * torch.tensor(factors, dtype=torch.float64, device="cpu"), {})
+
+
+def _run(session: Session, batch: Batch) -> None:
+    """A forward pass without gradients.
+
+    Raises:
+        ValueError: If the loss takes a gradient itself.
+    """
+    try:
+        session.run(batch)
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _NEEDS_GRADIENTS):
+            raise
+        raise ValueError(
+            "LSUV runs forward passes without gradients, and `compute_loss` takes a gradient "
+            "itself. Pass one that only calls the model, for example "
+            "`compute_loss=lambda model, batch: model(batch[0]).mean()`."
+        ) from error
+
+
+_NEEDS_GRADIENTS = ("does not require grad", "vmap: ", "During a grad (vjp, jvp, grad, etc)")
 
 
 class _Correction:

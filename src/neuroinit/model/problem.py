@@ -24,8 +24,9 @@ from neuroinit.common.tensors import (
     unflatten,
 )
 from neuroinit.distributed.dtensor import is_sharded
+from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.distributed.ranks import ALONE, Ranks
-from neuroinit.model.fresh_values import new_seed
+from neuroinit.model.fresh_values import Draw, new_seed
 from neuroinit.model.point import Point
 from neuroinit.model.selection import Selection, places, trainable, unwrap
 from neuroinit.model.session import Session
@@ -112,21 +113,34 @@ class Problem:
             if buffer is not None
         ]
         self.trainable = trainable(self.model)
-        self.original = {n: at_least_float32(p.detach()) for n, p in self.parameters.items()}
+        self.original = self._values()
         self.drawn = selection.draws(self.model) if selection.draws else {}
-        check_finite({n: p for n, p in self.parameters.items() if n not in self.drawn})
-        fresh = {n: draw.like(self.original[n]) for n, draw in self.drawn.items()}
+        check_finite({n: t for n, t in self.original.items() if n not in self.drawn})
+        fresh = {n: self._fresh_values(n, draw) for n, draw in self.drawn.items()}
         self.start = {**self.original, **fresh}
         self.device = self.start[self.trainable[0]].device
-        self.zeros = [n for n in self.trainable if not self.start[n].any()]
+        self.zeros = self._all_zero()
         self.scaled = selection.scaled(self.model, self.zeros, self.drawn)
         self.differentiated = selection.differentiated(self.model)
         self.seed = new_seed()
         self.traits = Traits()
         self._warned: set[str] = set()
 
+    def _values(self) -> dict[str, Tensor]:
+        """The user's values, in float32 or wider."""
+        return {n: at_least_float32(p.detach()) for n, p in self.parameters.items()}
+
+    def _fresh_values(self, name: str, draw: Draw) -> Tensor:
+        return draw.like(self.original[name])
+
+    def _all_zero(self) -> list[str]:
+        """Names of trainable tensors that are all zero at the start."""
+        return [n for n in self.trainable if not self.start[n].any()]
+
     def _check_model(self, selection: Selection) -> None:
         """Raise for a model that cannot be differentiated, or has nothing to train."""
+        check_not_fsdp1(self.model)
+        reshard(self.model)
         check_parameters(self.model, selection.takes)
         if not self.sharded and any(is_sharded(p) for p in self.model.parameters()):
             raise ValueError(

@@ -72,6 +72,14 @@ class Session:
         losses = self._losses(batch, self.problem.seed if seed is None else seed)
         return mean_loss(losses, self.problem.layout.size(batch))
 
+    def loss_value(self, batch: Batch) -> float:
+        """The mean loss of a batch as a number; no graph is kept."""
+        try:
+            with torch.no_grad():
+                return float(self.loss(batch))
+        except RuntimeError:  # the loss takes a gradient itself; any other error is raised again
+            return float(self.loss(batch).detach())
+
     def losses(
         self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
     ) -> Iterator[Tensor]:

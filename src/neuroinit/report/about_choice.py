@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neuroinit import plots
-from neuroinit.choose.auto_result import HASTE, START, AutoResult, CandidateRecord
+from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
 from neuroinit.report import words
 from neuroinit.report.frame import Section, about_facts, page, verdict_box
 from neuroinit.report.html import Column, definitions, number, sortable_table
@@ -62,9 +62,9 @@ def _candidates(choice: AutoResult) -> str:
     columns = [Column("Candidate", [record.name for record in records])]
     for k in range(rounds):
         columns.append(Column(f"Round {k + 1}", [_score(record, k) for record in records]))
-    if any(record.hastened is not None for record in records):
-        values = [float("nan") if r.hastened is None else r.hastened for r in records]
-        columns.append(Column(f"At {HASTE:g} x rate", values))
+    if any(record.higher_rate is not None for record in records):
+        values = [float("nan") if r.higher_rate is None else r.higher_rate for r in records]
+        columns.append(Column(f"At {HIGHER_RATE:g} x rate", values))
     columns.append(Column("Training steps", [float(record.steps) for record in records], True))
     columns.append(Column("Seconds to make it", [record.seconds for record in records], True))
     caption = "Loss on the judging batches after every round of rollouts"

@@ -172,13 +172,27 @@ def graph_bytes(point: Point, batch: Batch, piece: tuple[int, int], one_forward:
 
     def note(tensor: Tensor) -> Tensor:
         if tensor.layout == torch.strided:  # sparse gradients are small and have no storage
-            storage = tensor.untyped_storage()
-            seen[storage.data_ptr()] = storage.nbytes()
+            address, size = _memory(tensor)
+            seen[address] = size
         return tensor.detach()  # an output that refers to itself would never be freed
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        check_double_backward(point, batch, piece, one_forward)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            check_double_backward(point, batch, piece, one_forward)
+    except RuntimeError as error:
+        if "saved tensor hooks" not in str(error):
+            raise
+        check_double_backward(point, batch, piece, one_forward)  # `torch.func.grad` in the loss
     return sum(size for address, size in seen.items() if address not in own)
+
+
+def _memory(tensor: Tensor) -> tuple[int, int]:
+    """The address of a tensor's storage and its bytes."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    except RuntimeError:  # a tensor of `torch.func.jvp` has no storage of its own
+        return id(tensor), tensor.numel() * tensor.element_size()
 
 
 def _megabytes(count: float) -> str:

@@ -21,7 +21,7 @@ from neuroinit.common.checks import (
 )
 from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.random_state import isolated, random_state, set_random_state
-from neuroinit.distributed.dtensor import is_sharded
+from neuroinit.distributed.fsdp import is_sharded_model
 from neuroinit.distributed.ranks import Ranks, ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.method import NIO
@@ -167,7 +167,7 @@ def _problem(
     layout: BatchLayout,
 ) -> Problem:
     selection, exact = method.selection(), schedule.engine is None or schedule.engine.exact
-    sharded = isinstance(model, nn.Module) and any(is_sharded(p) for p in model.parameters())
+    sharded = isinstance(model, nn.Module) and is_sharded_model(model)
     if exact or not sharded:
         return Problem(model, loss_fn, compute_loss, selection, autocast, ranks, layout)
     if schedule.microbatch is not None:

@@ -18,6 +18,7 @@ from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.dtensor import is_sharded
+from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import unwrap
@@ -64,6 +65,7 @@ class Result:
         blocked: Parameters without gradient because of all-zero tensors.
         drawn: Name -> how a tensor gets fresh values, before it is scaled.
         versions: Of neuroinit and torch.
+        verified: What short trainings decided, if :func:`nio_` made them.
         digests: Name -> hashes of a scaled tensor's values before and after the result is applied.
         about: The model, the date and the size of a batch; ``None`` in files of older versions.
     """
@@ -80,6 +82,7 @@ class Result:
     drawn: dict[str, Draw] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     digests: dict[str, list[int]] = field(default_factory=dict)
+    verified: str = ""
     about: About | None = None
 
     def apply_(self, model: nn.Module) -> nn.Module:
@@ -98,6 +101,8 @@ class Result:
             ValueError: If a scaled parameter is missing, or the result was applied before. Nothing
                 is changed then.
         """
+        check_not_fsdp1(model)
+        reshard(model)
         parameters = dict(unwrap(model).named_parameters())
         missing = [n for n in (*self.scales, *self.drawn) if n not in parameters]
         if missing:
@@ -227,6 +232,7 @@ def _from_json(data: dict[str, Any]) -> Result:
         drawn={n: Draw(**draw) for n, draw in data["drawn"].items()},
         versions=data["versions"],
         digests=data["digests"],
+        verified=data["verified"],
         about=About(**data["about"]) if data.get("about") else None,
     )
 

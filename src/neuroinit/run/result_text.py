@@ -59,5 +59,7 @@ def _remarks(result: Result) -> Iterator[str]:
         above = sum(record.constrained for record in result.history)
         gamma = result.settings["gamma"]
         yield f"  bound gamma = {gamma:.3g} exceeded in {above} of {len(result.history)} steps"
+    if result.verified:
+        yield f"  {result.verified}"
     if result.blocked:
         yield f"  no gradient because of all-zero tensors: {listed(result.blocked)}"

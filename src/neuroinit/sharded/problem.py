@@ -21,7 +21,14 @@ from neuroinit.common.tensors import (
     gram_matrix,
     to_cpu_double,
 )
-from neuroinit.distributed.dtensor import fully_sharded, local, replicas, reshard
+from neuroinit.distributed.dtensor import (
+    fully_sharded,
+    is_sharded,
+    like_parameter,
+    local,
+    replicas,
+)
+from neuroinit.distributed.fsdp import fsdp_modules, reset, reshard
 from neuroinit.distributed.ranks import Ranks
 from neuroinit.gradients.plan import part_of
 from neuroinit.gradients.trials import gradients_match
@@ -42,7 +49,7 @@ class ShardedSession(Session):
     def open(
         cls, point: Point, second_order: bool, scale_variables: bool, autocast: bool
     ) -> Iterator[Session]:
-        """Write the values of a point; afterwards the original ones."""
+        """Write the values of a point into the model; afterwards the original ones."""
         problem = point.problem
         gradients = {n: p.grad for n, p in problem.parameters.items()}
         reshard(problem.model)
@@ -50,6 +57,9 @@ class ShardedSession(Session):
             try:
                 _write(problem, point.values)
                 yield cls(point, {}, problem.autocast if autocast else None)
+            except BaseException:
+                reset(problem.model)
+                raise
             finally:
                 reshard(problem.model)
                 _write(problem, problem.original)
@@ -71,12 +81,14 @@ class ShardedSession(Session):
         return tuple(self._gradient_of(names[id(leaf)]) for leaf in leaves)
 
     def _gradient_of(self, name: str) -> Tensor | None:
-        problem = self.problem
-        found = problem.parameters[name].grad
-        world = problem.shards.world
-        if found is None or problem.copies[name] < world or local(found) is not found:
-            return None if found is None else local(found).clone()
-        return problem.shards.sum(found) / world  # not sharded: nobody has averaged it
+        """This rank's shard of the gradient by a parameter, averaged over the ranks' batches."""
+        parameter, shards = self.problem.parameters[name], self.problem.shards
+        found = parameter.grad
+        if found is None:
+            return None
+        if is_sharded(parameter):
+            return local(like_parameter(found, parameter)).clone()
+        return shards.sum(found) / shards.world
 
     def losses(
         self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
@@ -135,18 +147,26 @@ class ShardedProblem(Problem):
         autocast: torch.dtype | None = None,
         layout: BatchLayout = SAMPLES_FIRST,
     ) -> None:
+        self.shards = shards
         super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
         if self.drawn:
             raise ValueError(
                 f"A sharded model cannot get fresh values for {listed(list(self.drawn))}. "
                 "Initialize it before it is sharded."
             )
-        self.shards = shards
         self.traits = Traits({False: False, True: False}, separable=False)  # pieces are not cut
-        self.original = {n: local(p).detach().clone() for n, p in self.parameters.items()}
-        self.start = self.original
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
         self.spreads_samples = False
+
+    def _values(self) -> dict[str, Tensor]:
+        """This rank's shards."""
+        return {n: local(p).detach().clone() for n, p in self.parameters.items()}
+
+    def _all_zero(self) -> list[str]:
+        """Names of trainable tensors whose shards are all zero on all ranks."""
+        found = [float(self.start[n].any()) for n in self.trainable]
+        counts = self.shards.sum(torch.tensor(found, dtype=torch.float64, device="cpu"))
+        return [n for n, count in zip(self.trainable, counts.tolist(), strict=True) if not count]
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
         """Values of every parameter's shard (one row a name), summed over the shards."""
@@ -172,7 +192,10 @@ class ShardedProblem(Problem):
 
     def try_spreading(self, batch: Batch) -> None:
         """Find out on a first batch whether its samples can be spread over the ranks."""
-        if self.batch_norms or not fully_sharded(self.model, self.shards.world):
+        data_parallel = fsdp_modules(self.model) and fully_sharded(
+            self.parameters.values(), self.shards.world
+        )
+        if self.batch_norms or not data_parallel:
             return
         size = min(self.layout.size(batch), 2 * self.shards.world)
         few = self.layout.cut(batch, 0, size)

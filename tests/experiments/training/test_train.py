@@ -10,7 +10,6 @@ import time
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 from neuroinit.experiments.data import image_folders, images
@@ -22,6 +21,7 @@ from neuroinit.experiments.training.run import Run
 from neuroinit.experiments.training.run_files import Busy
 from neuroinit.experiments.training.train import train, train_model
 from neuroinit.methods.nio.method import NIO
+from tests.experiments.noise import write_noise
 
 PLAIN = Augmentation(crop=1, flip=False)
 
@@ -40,15 +40,7 @@ def small(**changes):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Noise, as files of 40x40 pixels."""
-    generator = torch.Generator().manual_seed(0)
-    root = tmp_path_factory.mktemp("images")
-    for part, name in itertools.product(("train", "val"), ("cat", "dog")):
-        (root / part / name).mkdir(parents=True)
-        for i in range(16):
-            pixels = torch.randint(256, (40, 40, 3), generator=generator, dtype=torch.uint8)
-            Image.fromarray(pixels.numpy()).save(root / part / name / f"{i}.png")
-    return root
+    return write_noise(tmp_path_factory.mktemp("images"), train=16, val=16, height=40, width=40)
 
 
 def losses_of(folder):

@@ -261,8 +261,8 @@ def loss_near_zero(problem: Problem, batch: Batch) -> float:
     found = math.nan
     for factor in NEARLY_ZERO:
         point = problem.at(problem.unit_scales, {n: factor * t for n, t in problem.start.items()})
-        with point.session() as session, torch.no_grad():
-            found = float(session.loss(batch))
+        with point.session() as session:
+            found = session.loss_value(batch)
         if math.isfinite(found):
             break
     return found
@@ -274,8 +274,8 @@ def _own_loss(problem: Problem, batch: Batch) -> float:
     Raises:
         ValueError: If it is zero or not finite.
     """
-    with problem.at(problem.unit_scales).session() as session, torch.no_grad():
-        loss = abs(float(session.loss(batch)))
+    with problem.at(problem.unit_scales).session() as session:
+        loss = abs(session.loss_value(batch))
     if not LEAST_LOSS < loss < math.inf:
         raise ValueError(
             f"`gamma = 'auto'` takes the bound from the loss, which is 0 with parameters near zero "
