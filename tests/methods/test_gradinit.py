@@ -12,7 +12,9 @@ from tests.utils import rivals
 from tests.utils.architectures import case
 from tests.utils.engines import ENGINES
 
-pytestmark = pytest.mark.filterwarnings("ignore:All-zero tensors")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:All-zero tensors", "ignore:The gradient norm is .* far above the bound"
+)
 
 
 class Keep:

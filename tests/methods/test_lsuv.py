@@ -6,8 +6,8 @@ from torch import nn
 
 import neuroinit as ni
 from tests.methods.cases import running_statistics, setting
-from tests.utils import rivals
 from tests.utils.architectures import INNER_GRADIENT, case
+from tests.utils.lsuv_oracle import lsuv
 from tests.utils.oracles import training_copy
 
 
@@ -42,7 +42,7 @@ def test_lsuv(found):
             return found.compute_loss(model, batch)
         return model(batch[0])
 
-    assert_same_weights(result, start, rivals.lsuv(start, forward))
+    assert_same_weights(result, start, lsuv(start, forward))
 
 
 class Far(nn.Module):
@@ -75,7 +75,7 @@ def test_lsuv_of_the_paper_and_of_the_package(method, options):
         nn.init.normal_(layer.bias, std=3.0)
     result = ni.optimize(model, [inputs], None, method(exclude=("*bias",), tolerance_var=1e-3))
     start = drawn_start(result, model)
-    expected = rivals.lsuv(start, lambda model: model(inputs), tolerance=1e-3, **options)
+    expected = lsuv(start, lambda model: model(inputs), tolerance=1e-3, **options)
     assert_same_weights(result, start, expected)
 
 

@@ -1,15 +1,16 @@
 """Slow, obvious oracles of the methods that NIO is compared with."""
 
-import copy
 import math
 from collections.abc import Callable
 from itertools import cycle, islice
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from tests.kernels.passes import WrittenOut
 from tests.utils.oracles import (
     Losses,
     ReferenceAdam,
@@ -20,6 +21,17 @@ from tests.utils.oracles import (
     training_copy,
     twice_differentiable,
 )
+
+
+class WrittenNorms(WrittenOut):
+    """Normalization layers from means and roots, but for BatchNorm with running statistics."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        if func is F.batch_norm and kwargs and not kwargs["training"]:
+            return func(*args, **kwargs)
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 class Scaled:
@@ -143,7 +155,7 @@ def quotient_derivative(
     running: bool = False,
 ) -> tuple[float, dict[str, float]]:
     """MetaInit's gradient quotient, and its derivative by the scales: third order."""
-    with twice_differentiable():
+    with WrittenNorms(), twice_differentiable():
         at = Scaled(model, loss_fn, compute_loss, scales or {}, running)
         _, g = at.gradient(batch)
         half = sum(part.square().sum() for part in g) / 2
@@ -190,70 +202,3 @@ def metainit_listing(
             flips += norm + memory[name] < 0
             scales[name] *= (norm + memory[name]) / norm
     return scales, flips
-
-
-def lsuv(
-    model: nn.Module,
-    forward: Callable[[nn.Module], Any],
-    tolerance: float = 0.1,
-    tries: int = 10,
-    deviation: bool = False,
-    running: bool = False,
-) -> nn.Module:
-    """Layers in the order in which they first run, corrected one by one in whole passes.
-
-    Args:
-        model: With the values to begin with.
-        forward: Runs the model.
-        tolerance: Of the variance, or of the unbiased standard deviation.
-        tries: Most corrections of a layer.
-        deviation: See `tolerance`.
-        running: BatchNorm in eval mode.
-    """
-    model = training_copy(model)
-    kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
-    layers = [m for m in model.modules() if isinstance(m, kinds)]
-    order: list[nn.Module] = []
-    outputs: dict[nn.Module, Tensor] = {}
-
-    def note(module: nn.Module, inputs: Any, output: Any) -> None:
-        if module not in outputs:
-            order.append(module)
-            outputs[module] = (output[0] if isinstance(output, tuple) else output).clone()
-
-    hooks = [layer.register_forward_hook(note) for layer in layers]
-    for module in model.modules():
-        if running and isinstance(module, nn.modules.batchnorm._NormBase):
-            module.eval()
-
-    def run() -> None:
-        order.clear()
-        outputs.clear()
-        with torch.no_grad(), twice_differentiable():
-            forward(copy_of_buffers(model))
-
-    run()
-    weights = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    for layer in list(order):
-        holder = layer.out_proj if isinstance(layer, nn.MultiheadAttention) else layer
-        parameter = holder._parameters.get("weight")
-        if parameter is None or id(parameter) in weights or not parameter.requires_grad:
-            continue
-        weights.add(id(parameter))
-        for _ in range(tries):
-            run()
-            std = outputs[layer].std(correction=int(deviation)).item()
-            if std == 0 or abs((std if deviation else std**2) - 1) < tolerance:
-                break
-            parameter.data /= std
-    for hook in hooks:
-        hook.remove()
-    return model
-
-
-def copy_of_buffers(model: nn.Module) -> nn.Module:
-    """The model itself, its buffers replaced by copies of what they were at first."""
-    for module in model.modules():
-        saved = module.__dict__.setdefault("_saved_buffers", copy.deepcopy(module._buffers))
-        module._buffers = copy.deepcopy(saved)
-    return model
