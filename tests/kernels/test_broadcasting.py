@@ -51,6 +51,7 @@ SEPARABLE = {
     "functions": (lambda x, p: torch.add(torch.mul(x, p[0]), p[1]), (2, 4)),
     "in_place": (in_place, (2, 3, 4)),
     "token": (lambda x, p: torch.cat([p.expand(len(x), -1, -1), x], 1), (1, 2, 4)),
+    "vector_token": (lambda x, p: x[:, 0] * p.expand(len(x), -1), (1, 4)),
     "token_sizes": (lambda x, p: x * p.expand((len(x), 3, 4)), (1, 3, 1)),
     "views": (lambda x, p: x + p.reshape(4, 3).transpose(0, 1), (12,)),
     "squeezed": (lambda x, p: x * p.squeeze(1).squeeze(0), (1, 1, 4)),

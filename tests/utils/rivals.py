@@ -20,6 +20,7 @@ from tests.utils.oracles import (
     training_copy,
     twice_differentiable,
 )
+from tests.utils.written_out import WrittenOut
 
 
 class Scaled:
@@ -118,7 +119,7 @@ def quotient_derivative(
     eps: float = 1e-5,
 ) -> tuple[float, dict[str, float]]:
     """MetaInit's gradient quotient, and its derivative by the scales: third order."""
-    with twice_differentiable():
+    with twice_differentiable(), WrittenOut():
         at = Scaled(model, loss_fn, compute_loss, scales or {})
         _, g = at.gradient(batch)
         half = sum(part.square().sum() for part in g) / 2
