@@ -62,6 +62,7 @@ NOT_SEPARABLE = {
     "product": (lambda x, p: x @ p, (4, 2)),
     "with_alpha": (lambda x, p: torch.add(x, p, alpha=2), (4,)),
     "same_for_features": (lambda x, p: x.transpose(0, 1) + p, (3, 1, 1)),
+    "one_a_sample": (lambda x, p: x + p, (6, 3, 4)),
     "by_itself": (lambda x, p: x + p * p, (4,)),
     "expanded_to_more": (lambda x, p: x + p.expand(6, 3, 4), (3, 4)),
     "other_function": (lambda x, p: x + p.exp(), (4,)),
