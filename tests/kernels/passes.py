@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from neuroinit.kernels.context import KernelContext, NotSeparableError, PieceParameters
 from neuroinit.kernels.function_mode import ReplacedLayers, differentiate
+from tests.utils.written_out import WrittenOut
 
 Loss = Callable[[], Tensor]
 
@@ -156,66 +155,3 @@ def piece_by_piece(
         [(p * g).sum().detach() for p, g in zip(parameters, found, strict=True)]
     )
     return [g.detach() for g in gradients], derivative
-
-
-class WrittenOut(TorchFunctionMode):
-    """Normalization layers from means and roots, because torch's third derivatives are wrong."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func is F.layer_norm:
-            return _layer_norm(*args, **kwargs)
-        if func is F.batch_norm:
-            return _batch_norm(*args, **kwargs)
-        if func is F.instance_norm:
-            return _instance_norm(*args, **kwargs)
-        return func(*args, **kwargs)
-
-
-def _over(x, dims, eps):
-    return (x - x.mean(dims, keepdim=True)) / torch.sqrt(
-        x.var(dims, correction=0, keepdim=True) + eps
-    )
-
-
-def _affine(y, weight, bias):
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-
-
-def _layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    return _affine(_over(input, tuple(range(-len(normalized_shape), 0)), eps), weight, bias)
-
-
-def _channels(p, x):
-    return None if p is None else p.reshape(1, -1, *[1] * (x.dim() - 2))
-
-
-def _batch_norm(
-    input,
-    running_mean,
-    running_var,
-    weight=None,
-    bias=None,
-    training=False,
-    momentum=0.1,
-    eps=1e-5,
-):
-    assert training
-    dims = (0, *range(2, input.dim()))
-    return _affine(_over(input, dims, eps), _channels(weight, input), _channels(bias, input))
-
-
-def _instance_norm(
-    input,
-    running_mean=None,
-    running_var=None,
-    weight=None,
-    bias=None,
-    use_input_stats=True,
-    momentum=0.1,
-    eps=1e-5,
-):
-    assert use_input_stats
-    dims = tuple(range(2, input.dim()))
-    return _affine(_over(input, dims, eps), _channels(weight, input), _channels(bias, input))

@@ -94,7 +94,8 @@ def test_layers_with_scales_are_ours():
     ]
     model = nn.Sequential(*layers)
     with ReplacedLayers(context_of(list(model.parameters()))):
-        waiting, names = [model(X).grad_fn], set()
+        y = model(X)
+    waiting, names = [y.grad_fn], set()
     while waiting:
         node = waiting.pop()
         names.add(type(node).__name__)

@@ -21,6 +21,7 @@ from tests.utils.oracles import (
     training_copy,
     twice_differentiable,
 )
+from tests.utils.written_out import WrittenOut
 
 
 class WrittenNorms(WrittenOut):

@@ -91,8 +91,7 @@ def inner_product(a: Tensor, b: Tensor) -> Tensor:
 
 def _is_dense(a: Tensor) -> bool:
     """Whether the entries fill a block of memory without gaps."""
-    last = torch.channels_last
-    return a.is_contiguous() or (a.dim() == 4 and a.is_contiguous(memory_format=last))
+    return a.is_contiguous() or a.is_contiguous(memory_format=torch.channels_last)
 
 
 # -- how torch's functions are called ------------------------------------------------------------

@@ -94,7 +94,7 @@ class KernelContext:
     scales: dict[int, Tensor] = field(default_factory=dict)
     second_backward: bool = False
     pieces: PieceParameters | None = None
-    _differentiating: bool = field(default=False, init=False)
+    _differentiating: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.scales) or self.pieces is not None
