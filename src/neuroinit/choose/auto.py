@@ -15,6 +15,7 @@ from neuroinit.choose.auto_result import START, AutoResult
 from neuroinit.choose.tournament import Candidate, Contest, rounds_of
 from neuroinit.common.batches import Batch, batch_size
 from neuroinit.common.checks import check_count
+from neuroinit.common.interrupts import allowed
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, random_state, set_random_state
 from neuroinit.distributed.ranks import ALONE, Ranks, ranks
@@ -104,7 +105,9 @@ def auto_(
         _check(candidates)
         named = dict(default_candidates() if candidates is None else candidates)
         check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
-        kept = _full(list(islice(batches, KEPT)), all_ranks)
+        with allowed():
+            read = list(islice(batches, KEPT))
+        kept = _full(read, all_ranks)
         check_values(kept)
         with others_frozen(unwrap(model), optimizer):
             set_random_state(all_ranks.first(random_state()))  # every rank draws the same values

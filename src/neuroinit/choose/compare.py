@@ -17,6 +17,7 @@ from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecor
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import GradientError
+from neuroinit.common.interrupts import allowed
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, seed_all
 from neuroinit.distributed.agreement import check_same_tensors
@@ -96,9 +97,9 @@ def compare(
                 for name, method in named.items():
                     bar.show(len(records), f"seed {seed}, {name}")
                     seed_all(seed)
-                    one = _One(
-                        model_factory(), held, loss_fn, compute_loss, engine, seed, all_ranks
-                    )
+                    with allowed():
+                        model = model_factory()
+                    one = _One(model, held, loss_fn, compute_loss, engine, seed, all_ranks)
                     records.append(one.record(name, method, rest, train, warmed))
     found = Comparison(records, next((n for n, m in named.items() if m is None), AS_IS))
     if show and all_ranks.rank == 0:
@@ -188,9 +189,10 @@ class _One:
 
     def _train(self, method: Initialization | None, train: Train, warmed: bool) -> float:
         seed_all(self.seed)
-        if warmed:
-            return float(train(self.model, method if isinstance(method, Warmup) else None))
-        return float(train(self.model))
+        with allowed():
+            if warmed:
+                return float(train(self.model, method if isinstance(method, Warmup) else None))
+            return float(train(self.model))
 
     def _training_step(self) -> float:
         """Seconds of a forward and backward pass of the batch; the fastest of a few."""
@@ -269,7 +271,8 @@ def _held_out(batches: Any, ranks: Ranks) -> tuple[Any, Any]:
     Of a list these are the others, of a DataLoader all.
     """
     pool = list(batches) if isinstance(batches, (list, tuple)) else batches
-    held = next(iter(pool), None)
+    with allowed():
+        held = next(iter(pool), None)
     if held is None:
         raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
     common, _ = union(ranks, held, 0)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from neuroinit.common.batches import END, Batch, BatchStream, batch_size
 from neuroinit.common.errors import GradientError, listed, out_of_memory, warn
+from neuroinit.common.interrupts import allowed
 from neuroinit.common.progress import Progress
 from neuroinit.distributed.joined_batches import union
 from neuroinit.gradients.statistics import GradientStats, measure
@@ -69,7 +70,7 @@ class Run:
         """Step until all steps are done, the scales stop changing, or the batches end."""
         stream, batch, stopped = BatchStream(batches), None, "all steps done"
         for _ in range(self.taken):
-            stream.next()
+            self._own(stream)
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
             for step in range(len(self.history), self.method.steps):
                 found = self._take(stream)
@@ -136,8 +137,13 @@ class Run:
 
     def _next(self, stream: BatchStream) -> Any:
         """The next batch of all ranks together."""
-        found, self.rounds = union(self.ranks, stream.next(), stream.rounds)
+        found, self.rounds = union(self.ranks, self._own(stream), stream.rounds)
         return found
+
+    def _own(self, stream: BatchStream) -> Any:
+        """The next batch of this rank."""
+        with allowed():
+            return stream.next()
 
     def _guarded_step(self, step: int, batch: Batch) -> StepRecord:
         """A step whose errors name the step and carry the result so far."""
@@ -149,7 +155,8 @@ class Run:
             raise failed from error
         self.history.append(record)
         if self.on_step is not None:
-            self.on_step(record)
+            with allowed():
+                self.on_step(record)
         return record
 
     def _fitting_step(self, step: int, batch: Batch) -> StepRecord:

@@ -103,7 +103,7 @@ def optimize(
     """
     method = NIO() if method is None else method
     all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
-    with closing(all_ranks), all_ranks.together(), isolated():
+    with isolated(), closing(all_ranks), all_ranks.together():
         batches = _data(batches, example, compute_loss)
         _check(method, engine, microbatch, memory_limit, on_step)
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)

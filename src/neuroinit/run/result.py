@@ -14,6 +14,7 @@ from torch import nn
 
 from neuroinit.common.errors import listed
 from neuroinit.common.files import write_text
+from neuroinit.common.interrupts import deferred
 from neuroinit.common.tensors import at_least_float32
 from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
@@ -97,15 +98,14 @@ class Result:
                 "Apply a result to the model it was made for, or to a copy."
             )
         changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.drawn}}
-        try:
-            with torch.no_grad():
+        with deferred(), torch.no_grad():  # all or nothing
+            try:
                 for name in changed:
                     parameters[name].copy_(self._scaled(name, changed[name]))
-        except BaseException:  # Ctrl-C among them: all or nothing
-            with torch.no_grad():
+            except BaseException:
                 for name, original in changed.items():
                     parameters[name].copy_(original)
-            raise
+                raise
         return model
 
     def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:

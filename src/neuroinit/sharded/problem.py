@@ -8,13 +8,14 @@ are summed over the ranks, and every rank takes part in every pass.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval, batch_size, cut
 from neuroinit.common.errors import listed
+from neuroinit.common.interrupts import deliver
 from neuroinit.common.tensors import (
     flatten,
     gram_matrix,
@@ -64,6 +65,11 @@ class ShardedSession(Session):
                 _write(problem, problem.original)
                 for name, parameter in problem.parameters.items():
                     parameter.grad = gradients[name]
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Ctrl-C waits for the end of the forward pass, in which other ranks need this one."""
+        deliver()
+        return nullcontext()
 
     def gradient_by(
         self,
