@@ -113,19 +113,25 @@ class Run:
             }
         )
 
-    def resume(self, found: dict[str, Any] | None) -> None:
-        """Go on from what :meth:`_save` wrote."""
+    def resume(self) -> None:
+        """Continue from what :meth:`_save` wrote, if there is something.
+
+        With the same options a step is computed as before. With others, for example less memory,
+        the schedule is chosen again.
+        """
+        found = self.checkpoint.found
         if found is None:
             return
-        self.checkpoint.check(found)
-        self.taken, self.still = found["taken"], found["still"]
-        self.schedule, self.blocked = Schedule.from_json(found["schedule"]), found["blocked"]
-        self.begun = True
-        self.scales = read_tensor(found["scales"])
-        self.state = {name: read_tensor(data) for name, data in found["state"].items()}
-        self.history = [StepRecord(**readable(record)) for record in found["history"]]
-        self.method = dataclasses.replace(self.method, **found["resolved"])
-        self.problem.traits.independent = dict(found["independent"])
+        with self.checkpoint.naming():
+            self.taken, self.still = int(found["taken"]), int(found["still"])
+            self.scales = read_tensor(found["scales"])
+            self.state = {name: read_tensor(data) for name, data in found["state"].items()}
+            self.history = [StepRecord(**readable(record)) for record in found["history"]]
+            self.method = dataclasses.replace(self.method, **found["resolved"])
+            self.problem.traits.independent = dict(found["independent"])
+            self.blocked = found["blocked"]
+            if self.checkpoint.same_options:
+                self.schedule, self.begun = Schedule.from_json(found["schedule"]), True
 
     def _take(self, stream: BatchStream) -> Any:
         """The next batch; one that is too small is skipped, such as the last of a data loader."""
@@ -143,7 +149,10 @@ class Run:
     def _own(self, stream: BatchStream) -> Any:
         """The next batch of this rank."""
         with allowed():
-            return stream.next()
+            found = stream.next()
+        if stream.taken == 1:
+            self.checkpoint.identify_data(found)
+        return found
 
     def _guarded_step(self, step: int, batch: Batch) -> StepRecord:
         """A step whose errors name the step and carry the result so far."""
