@@ -16,7 +16,6 @@ import dataclasses
 import json
 import math
 import platform
-import resource
 import time
 from collections.abc import Callable
 from datetime import date
@@ -32,6 +31,7 @@ import neuroinit as ni
 from benchmarks import authors
 from benchmarks.cases import AUTHORS, MODELS, RIVALS, TRAINING, WAYS, Case, full, quick
 from benchmarks.figure import draw
+from neuroinit.experiments.memory import peak_memory
 
 FOLDER = Path(__file__).parent
 STEPS = 6  # the first two warm up, and have the peak of memory
@@ -58,7 +58,7 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
         "seconds": clock.seconds,
         "training_seconds": clock.training_seconds,
         "training_steps": clock.seconds / clock.training_seconds,
-        "extra_mb": clock.extra / 1024,
+        "extra_mb": clock.extra / 2**20,
         "threads": threads,
         "machine": f"{platform.machine()}, torch {torch.__version__}",
         "date": date.today().isoformat(),
@@ -70,7 +70,7 @@ class Clock:
 
     def __init__(self, training_step: Callable[[], None], now: Callable[[], float]) -> None:
         self.training_step, self.now = training_step, now
-        self.idle, self.extra = _peak(), 0
+        self.idle, self.extra = peak_memory(), 0
         self.laps = 0
         self.begun = now()
         self.seconds = self.training_seconds = math.inf
@@ -86,7 +86,7 @@ class Clock:
             mean = (self.now() - ended) / REPEATS
             self.training_seconds = min(self.training_seconds, mean)
         else:
-            self.extra = _peak() - self.idle
+            self.extra = peak_memory() - self.idle
         self.begun = self.now()
 
 
@@ -109,10 +109,6 @@ def _run(
     make, arguments = {**WAYS, **RIVALS}[case.way]
     method = make(case, STEPS)
     ni.optimize(model, [batch], method=method, on_step=lambda record: lap(), **arguments)
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def table(rows: list[dict[str, Any]]) -> str:

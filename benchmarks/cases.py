@@ -12,7 +12,7 @@ from torch import nn
 import neuroinit as ni
 from neuroinit.experiments import vision
 from neuroinit.experiments.models import build
-from neuroinit.experiments.models.small import Residual, kaiming
+from neuroinit.experiments.models.small_networks import Residual, kaiming
 
 
 def residual(blocks: int = 18, width: int = 16, normalized: bool = False) -> nn.Module:

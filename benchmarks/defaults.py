@@ -23,8 +23,8 @@ from rich.progress import track
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.demo.plain import digits, train
-from neuroinit.experiments.models.small import (
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.models.small_networks import (
     kaiming,
     normalized_cnn,
     plain_cnn,
@@ -32,6 +32,7 @@ from neuroinit.experiments.models.small import (
     residual_cnn,
     residual_mlp,
 )
+from neuroinit.experiments.training.simple_loop import train
 from neuroinit.methods.nio.rules import BoundedAscent, HeldNorm
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

@@ -20,14 +20,15 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.demo.plain import digits, train
-from neuroinit.experiments.models.small import (
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.models.small_networks import (
     normalized_cnn,
     plain_cnn,
     plain_mlp,
     residual_cnn,
     residual_mlp,
 )
+from neuroinit.experiments.training.simple_loop import train
 from neuroinit.methods.nio.rules import BoundedAscent
 
 RESULTS = Path(__file__).with_suffix(".jsonl")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.experiments.models.small import Residual
+from neuroinit.experiments.models.small_networks import Residual
 
 SIDE, COLORS, CLASSES = 16, 3, 10
 PIXELS = COLORS * SIDE * SIDE

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
+from neuroinit.experiments.memory import memory_in_use, peak_memory
 
 WIDTHS = {"1M": 500, "4M": 1000, "16M": 2000}
 STEPS, BATCH, SUB_BATCHES = 4, 64, 8
@@ -61,7 +61,7 @@ def worker(folder: str) -> None:
         data = torch.randn(BATCH, width, generator=generator)
         batches = [(data, torch.randint(10, (BATCH,), generator=generator))] * 2
         dist.barrier()
-        before, held = traffic(), resident()
+        before, held = traffic(), memory_in_use()
         method = ni.NIO(steps=STEPS, sub_batches=SUB_BATCHES, tolerance=0.0)
         clock = [time.process_time()]
         ni.optimize(
@@ -72,7 +72,7 @@ def worker(folder: str) -> None:
             engine="stream",
             on_step=lambda _, c=clock: c.append(time.process_time()),
         )
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = peak_memory()
         dist.barrier()
         sent = traffic() - before
         vector = torch.zeros(sum(p.numel() for p in model.parameters()))
@@ -98,11 +98,6 @@ def median_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
         function()
         times.append(time.perf_counter() - begun)
     return statistics.median(times)
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def traffic() -> int:

@@ -7,7 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from neuroinit.experiments.models.small import Activation, Residual, plain_mlp, residual_mlp
+from neuroinit.experiments.models.small_networks import (
+    Activation,
+    Residual,
+    plain_mlp,
+    residual_mlp,
+)
 
 CHANNELS = 12
 SIDE = 8  # of an image; its rows are the tokens of attention and the steps of recurrence

@@ -18,8 +18,9 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from benchmarks.other_networks import OTHER_NETWORKS
 from benchmarks.small_networks import NETWORKS
 from neuroinit.experiments.data.datasets import load
-from neuroinit.experiments.data.images import Images
-from neuroinit.experiments.demo.plain import Split, digits
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.data.images import MemoryImages
+from neuroinit.experiments.data.split import Split
 
 HERE = Path(__file__).parent
 MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]
@@ -64,7 +65,7 @@ def small_images(source: str) -> Split:
     found = load(source, train_images=4000, test_images=1000)
 
     def halved(part: object) -> tuple[Tensor, Tensor]:
-        if not isinstance(part, Images):
+        if not isinstance(part, MemoryImages):
             raise ValueError(f"`{source}` is too large for this. Choose `cifar10` or a copy of it.")
         return F.avg_pool2d(found.normalized(part.images), 2), part.targets
 

@@ -35,7 +35,7 @@ from benchmarks.contenders import METHODS, Contender
 from benchmarks.standings import BEFORE, figure, tables
 from benchmarks.suites import SUITES, Suite
 from neuroinit.common.files import replacing
-from neuroinit.experiments.demo.plain import Training, train
+from neuroinit.experiments.training.simple_loop import Training, train
 
 QUICK_RESULTS = Path(__file__).with_name("trainability-quick.jsonl")  # always anew
 BATCH = 64
@@ -96,7 +96,7 @@ def run(job: Job, suite: str = "digits", source: str = "") -> list[dict[str, Any
             epochs=chosen.epochs,
             batch_size=BATCH,
             seed=seed,
-            make=optimizer,
+            make_optimizer=optimizer,
             schedule=contender.schedule,
         )
         steps = chosen.epochs * (len(data.train[0]) // BATCH)

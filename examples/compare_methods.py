@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.experiments.demo.plain import digits, train
-from neuroinit.experiments.models.small import residual_mlp
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.models.small_networks import residual_mlp
+from neuroinit.experiments.training.simple_loop import train
 
 
 def main() -> None:

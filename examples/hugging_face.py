@@ -37,7 +37,7 @@ def gpt2(layers: int) -> GPT2LMHeadModel:
 
 def with_trainer(layers: int, steps: int) -> None:
     """The Trainer: one callback."""
-    callback = InitCallback(method=ni.NIO(steps=steps))
+    callback = InitCallback(steps=steps)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
@@ -55,7 +55,7 @@ def with_trainer(layers: int, steps: int) -> None:
 
 
 def with_accelerate(layers: int, steps: int) -> None:
-    """A loop of one's own: one call, before or after ``prepare``."""
+    """Your own loop: one call, before or after ``prepare``."""
     accelerator = Accelerator(cpu=True)
     model, loader = gpt2(layers), DataLoader(Counting(), batch_size=16, shuffle=True)
     ni.nio_(model, loader, compute_loss=lambda model, batch: model(**batch).loss, steps=steps)

@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import neuroinit as ni
 from neuroinit.integrations.lightning import InitCallback
 
 
 class Classifier(pl.LightningModule):
-    """Nothing about it knows of neuroinit."""
+    """An ordinary module: nothing in it refers to neuroinit."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -38,7 +37,7 @@ class Classifier(pl.LightningModule):
 
 
 def main() -> None:
-    """Fit with the callback, and say what it did."""
+    """Fit with the callback, and print its result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short run, for tests")
     quick = parser.parse_args().quick
@@ -46,7 +45,7 @@ def main() -> None:
     inputs = torch.randn(2000, 20)
     targets = (inputs @ torch.randn(20, 4)).argmax(1)
     loader = DataLoader(TensorDataset(inputs, targets), batch_size=64, shuffle=True)
-    callback = InitCallback(method=ni.NIO(steps=5 if quick else 40))
+    callback = InitCallback(steps=5 if quick else 40)
     trainer = pl.Trainer(
         max_epochs=1 if quick else 5,
         callbacks=[callback],

@@ -10,8 +10,9 @@ import copy
 import torch
 
 import neuroinit as ni
-from neuroinit.experiments.demo.plain import digits, train
-from neuroinit.experiments.models.small import kaiming, residual_cnn
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.models.small_networks import kaiming, residual_cnn
+from neuroinit.experiments.training.simple_loop import train
 
 
 def main() -> None:

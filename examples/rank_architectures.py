@@ -19,8 +19,10 @@ from torch import nn
 import neuroinit as ni
 from neuroinit.choose.score import METRICS
 from neuroinit.common.files import write_text
-from neuroinit.experiments.demo.plain import Split, digits, train
-from neuroinit.experiments.models import small as made
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.data.split import Split
+from neuroinit.experiments.models import small_networks as made
+from neuroinit.experiments.training.simple_loop import train
 
 LOWER_IS_BETTER = ("theta",)
 EPOCHS, LEARNING_RATE, MOMENTUM, RESAMPLES = 3, 0.02, 0.9, 2000
@@ -60,13 +62,15 @@ def measure(make: Callable[[], nn.Module], data: Split, seeds: int) -> dict[str,
     return {key: statistics.fmean(run[key] for run in runs) for key in runs[0]}
 
 
-def correlation(rows: list[dict[str, float]], metric: str) -> tuple[float, float, float]:
+def correlation(
+    rows: list[dict[str, float]], metric: str, resamples: int
+) -> tuple[float, float, float]:
     """Spearman's correlation with the accuracy, and its 95% bootstrap interval over networks."""
     sign = -1 if metric in LOWER_IS_BETTER else 1
     table = np.array([(sign * row[metric], row["accuracy"]) for row in rows])
     generator = np.random.default_rng(0)
     draws = []
-    for _ in range(RESAMPLES):
+    for _ in range(resamples):
         sample = table[generator.integers(len(table), size=len(table))]
         if np.ptp(sample[:, 0]) > 0 and np.ptp(sample[:, 1]) > 0:
             draws.append(spearmanr(sample).statistic)
@@ -74,7 +78,7 @@ def correlation(rows: list[dict[str, float]], metric: str) -> tuple[float, float
     return float(spearmanr(table).statistic), float(low), float(high)
 
 
-def page(rows: dict[str, dict[str, float]], seeds: int) -> str:
+def page(rows: dict[str, dict[str, float]], seeds: int, resamples: int) -> str:
     """The correlations, then every network."""
     lines = [
         "# Ranking untrained networks",
@@ -83,7 +87,7 @@ def page(rows: dict[str, dict[str, float]], seeds: int) -> str:
         f"by `ni.score` on one batch of 64, then trained for {EPOCHS} epochs (SGD {LEARNING_RATE},",
         f"momentum {MOMENTUM}); all numbers are means over {seeds} seeds. Spearman's correlation",
         "of a score with the test accuracy is positive if the score ranks as it is meant to (theta",
-        f"is meant to be low); its 95% interval is a bootstrap over networks ({RESAMPLES}",
+        f"is meant to be low); its 95% interval is a bootstrap over networks ({resamples}",
         "resamples). Made by",
         "`python examples/rank_architectures.py --out docs/ranking.md`.",
         "",
@@ -94,7 +98,8 @@ def page(rows: dict[str, dict[str, float]], seeds: int) -> str:
         "| score | Spearman | 95% interval |",
         "|---|---|---|",
     ]
-    ranked = {metric: correlation(list(rows.values()), metric) for metric in METRICS}
+    found = list(rows.values())
+    ranked = {metric: correlation(found, metric, resamples) for metric in METRICS}
     for metric, (value, low, high) in sorted(ranked.items(), key=lambda item: -item[1][0]):
         lines.append(f"| {metric} | {value:+.2f} | {low:+.2f} to {high:+.2f} |")
     lines += [
@@ -117,12 +122,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     data, chosen = digits(), networks()
-    seeds = 1 if options.quick else options.seeds
+    seeds, resamples = (1, 50) if options.quick else (options.seeds, RESAMPLES)
     if options.quick:
         chosen = dict(list(chosen.items())[:6])
     rows = {name: measure(make, data, seeds) for name, make in chosen.items()}
     rows = {name: row for name, row in rows.items() if all(map(math.isfinite, row.values()))}
-    text = page(rows, seeds)
+    text = page(rows, seeds, resamples)
     if options.out:
         write_text(options.out, text)
     else:

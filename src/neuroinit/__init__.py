@@ -2,6 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from neuroinit.common.interrupt import exit_on_interrupt
+
+exit_on_interrupt()  # first, since the imports below import torch, which takes seconds
+
+# ruff: noqa: E402
 from neuroinit.choose.auto import auto_
 from neuroinit.choose.auto_result import AutoResult, CandidateRecord
 from neuroinit.choose.compare import compare

@@ -1,7 +1,6 @@
 """The trainability suite: its grid, one of its jobs, and its scores."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from PIL import Image
 
 import neuroinit as ni
 
-ROOT = Path(__file__).parents[2]
 DIGITS, OTHER = SUITES["digits"], SUITES["other"]
 SEEDS = range(3)
 
@@ -122,15 +120,6 @@ def test_tables_are_of_shared_cells():
     assert "| n (4) | 2 | 2 |" in networks
     assert f"| {changed} | 2 of 2 (100%) | 1 of 1 | 0 | 4.00 | 0 | 2.0 |" in forms
     assert "| n (2) | 1 | 1 | 2 |" in of_forms
-
-
-@pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
-def test_the_page_has_the_tables_of_the_results(suite):
-    wanted = jobs(suite, list(METHODS), ["*"], range(suite.seeds))
-    rows = [r for r in read(suite.results) if r["seed"] < suite.seeds]
-    made = tables(rows, list(STARTS), wanted, suite.good)
-    page = (ROOT / "docs/trainability.md").read_text().splitlines()
-    assert not [line for line in made.splitlines() if line and line not in page]
 
 
 def test_a_line_that_was_cut_off_does_not_count(tmp_path):

@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.choose import tournament as contest
+from neuroinit.choose import tournament
 from neuroinit.choose.auto import _full, default_candidates
 from neuroinit.choose.auto_result import START
-from neuroinit.choose.rollout import Rollout, twin_of
+from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.model.problem import Problem
+from neuroinit.run import rollout
+from neuroinit.run.rollout import Rollout, twin_of
 from tests.utils.architectures import ZOO
 from tests.utils.snapshots import assert_unchanged, snapshot
 
@@ -70,34 +72,34 @@ def test_a_good_start_is_left_alone():
 
 
 def test_a_lead_within_the_noise_is_no_reason(monkeypatch):
-    def contested(sure):
-        monkeypatch.setattr(contest, "SURE", sure)
+    def played(sure):
+        monkeypatch.setattr(tournament, "STANDARD_ERRORS", sure)
         model = network(gain=0.3)
         before = snapshot(model)
         result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=FEW)
         return result, before, model
 
-    result, before, model = contested(1e9)
+    result, before, model = played(1e9)
     assert result.winner == START
     assert "within the noise" in result.verdict
     assert_unchanged(before, model)
-    assert contested(2.0)[0].winner in FEW
+    assert played(2.0)[0].winner in FEW
 
 
 def test_an_outlier_is_not_all_the_noise():
-    gain, noise = contest._lead([1.0, 1.1, 10.0, 1.2], [0.5, 0.55, 0.7, 0.6])
+    gain, noise = rollout.lead([1.0, 1.1, 10.0, 1.2], [0.5, 0.55, 0.7, 0.6])
     assert gain > 2 * noise
-    gain, noise = contest._lead([-1.0, -1.2], [-2.0, -2.1])
+    gain, noise = rollout.lead([-1.0, -1.2], [-2.0, -2.1])
     assert gain == pytest.approx(0.95)
-    assert contest._lead([2.0], [1.0])[1] == math.inf
+    assert rollout.lead([2.0], [1.0])[1] == math.inf
 
 
 def test_what_is_near_divergence_does_not_win():
     model, named = network(), {"other": [0.1, 0.11], START: [1.0, 1.1]}
-    contested = contest.Contest(model, learnable(), nn.functional.cross_entropy, None, sgd)
-    assert contested._verdict(named)[0] == "other"
-    contested.hastened = {START: [1.0, 1.1], "other": [9.0, math.inf]}
-    winner, verdict = contested._verdict(named)
+    played = tournament.Tournament(model, learnable(), nn.functional.cross_entropy, None, sgd)
+    assert played._verdict(named)[0] == "other"
+    played.higher_rate = {START: [1.0, 1.1], "other": [9.0, math.inf]}
+    winner, verdict = played._verdict(named)
     assert winner == START
     assert "near divergence" in verdict
 
@@ -107,14 +109,14 @@ def test_other_samples_judge():
         return {float(x) for inputs, _ in batches for x in inputs[:, 0]}
 
     for count, size in ((1, 64), (1, 8), (3, 16), (12, 8)):
-        judges, training = contest.divided(learnable(count, size), 1)
+        judges, training = rollout.split_batches(learnable(count, size), 1)
         assert len(judges) >= 2
         assert not seen(judges) & seen(training)
         assert len(seen(judges) | seen(training)) == count * size
-    judges, _ = contest.divided(learnable(1, 8), 2)  # batch normalization of one sample is none
+    judges, _ = rollout.split_batches(learnable(1, 8), 2)  # BatchNorm needs two samples
     assert [len(y) for _, y in judges] == [2]
     with pytest.raises(ValueError, match=r"at least 2 samples\. Found a batch of 3"):
-        contest.divided(learnable(1, 3), 2)
+        rollout.split_batches(learnable(1, 3), 2)
 
 
 def test_one_batch_judges_in_parts():
@@ -160,7 +162,7 @@ def test_a_rate_of_zero():
 
 def test_batches_that_are_a_little_shorter_take_part():
     batches = [*learnable(1, 32), *learnable(9, 31), *learnable(1, 3)]
-    assert [len(y) for _, y in _full(batches)] == [32, *[31] * 9]
+    assert [len(y) for _, y in _full(batches, SAMPLES_FIRST)] == [32, *[31] * 9]
 
 
 def test_gradients_of_nothing_else_are_left_behind():
@@ -191,9 +193,9 @@ def test_budget_and_rounds():
     named = {f"normal {k}": ni.TruncNormal(std=0.1 * k) for k in range(1, 8)}
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=97, candidates=named)
     assert result.steps <= 97
-    in_haste = [c for c in result.candidates if c.hastened is not None]
-    assert result.candidates[0] in in_haste  # the start
-    assert len(in_haste) == 2
+    faster = [c for c in result.candidates if c.higher_rate is not None]
+    assert result.candidates[0] in faster  # the start
+    assert len(faster) == 2
     halving = sum(c.steps for c in result.candidates)
     assert 97 - 97 // 3 - len(named) <= halving <= 97 - 97 // 3
     assert halving < result.steps
@@ -339,10 +341,11 @@ def test_the_figure_has_a_line_for_each(tmp_path):
 
 
 def test_default_candidates_that_do_not_fit_stay_out():
-    """Batches of four cannot be cut into NIO's eight; the others compete."""
-    result = ni.auto_(network(gain=30.0), learnable(size=4), optimizer=sgd, budget=40)
+    """Batches of one sample cannot be cut for GradInit; the others compete."""
+    model = network(gain=30.0)
+    result = ni.auto_(model, learnable(count=40, size=1), optimizer=sgd, budget=40)
     by_name = {c.name: c for c in result.candidates}
-    assert "sub_batches" in by_name["NIO"].failed
+    assert "sub_batches" in by_name["GradInit"].failed
     assert by_name["Kaiming"].scores
 
 

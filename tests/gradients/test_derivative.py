@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from neuroinit.gradients import measures, pieces
 from neuroinit.gradients.engines import Keep, Stream
@@ -9,7 +10,14 @@ from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
 from tests.utils import oracles
-from tests.utils.architectures import NO_DOUBLE_BACKWARD, ZOO, case
+from tests.utils.architectures import (
+    NO_DOUBLE_BACKWARD,
+    ZOO,
+    WrittenNorm,
+    case,
+    penalty_loss,
+    smooth,
+)
 from tests.utils.engines import ENGINES
 
 SINGLE = {"float32": 1e-4, "bfloat16": 1e-4}
@@ -217,3 +225,20 @@ def test_a_moved_point_leaves_the_first_where_it_was():
         first = here.loss(batch)
     with moved.session() as there:
         assert there.loss(batch) != first
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_penalty_through_torchs_layer_norm(engine):
+    """Against the same network with a layer norm of plain operators."""
+    torch.manual_seed(0)
+    models = [smooth(nn.LayerNorm(6)).double(), smooth(WrittenNorm(6)).double()]
+    models[1].load_state_dict(models[0].state_dict())
+    batch = case("plain").batch(8)
+    found = []
+    for model in models:
+        problem = Problem(model, None, penalty_loss)
+        plan = make_plan(problem, batch, 3, 0.0, "cover", "sub-batch")
+        scales = torch.linspace(0.7, 1.1, len(problem.scaled), dtype=torch.float64)
+        point = problem.at(scales)
+        found.append(ENGINES[engine].derivative(point, batch, plan, nio_objective).gradient)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)

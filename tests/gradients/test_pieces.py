@@ -131,6 +131,7 @@ NOT_SEPARABLE = {
     *("batch_norm_1d", "batch_norm_2d", "batch_norm_3d", "eval_batch_norm"),
     *("weight_norm", "spectral_norm", "old_weight_norm"),
     *("dict_output", "dict_batch", "contrastive"),
+    *("gradient_penalty", "written_norm_penalty", "func_grad", "func_jvp"),
 }
 
 

@@ -1,11 +1,6 @@
-from collections import OrderedDict, UserDict, namedtuple
-from dataclasses import dataclass
-
 import pytest
 import torch
-from torch import Tensor
 
-from neuroinit.common.batches import batch_size, cut
 from neuroinit.gradients.plan import plan_pieces
 from neuroinit.gradients.sub_batches import SPLITS, sub_batches
 from tests.utils import oracles
@@ -77,48 +72,3 @@ def test_unused_samples_are_not_computed():
     intervals = sub_batches(64, 4, 0.6, "paper")
     made = plan_pieces(intervals, independent=True, microbatch=None, one_forward=False)
     assert made.pieces[-1][1] == intervals[-1][1] < 64
-
-
-Pair = namedtuple("Pair", "left right")
-
-
-@dataclass
-class Graph:
-    x: Tensor
-    label: str = "same"
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        torch.arange(6),
-        (torch.arange(6), torch.arange(6)),
-        [torch.arange(6), {"a": torch.arange(6), "flag": True}],
-        Pair(torch.arange(6), torch.arange(6)),
-        OrderedDict(a=torch.arange(6)),
-        UserDict(a=torch.arange(6)),
-        Graph(torch.arange(6)),
-        {"a": torch.arange(6), "scalar": torch.tensor(3.0), "none": None},
-    ],
-    ids=lambda batch: type(batch).__name__,
-)
-def test_cut_keeps_the_container_and_cuts_its_tensors(batch):
-    assert batch_size(batch) == 6
-    part = cut(batch, 2, 5)
-    assert type(part) is type(batch)
-    assert batch_size(part) == 3
-    assert batch_size(batch) == 6
-
-
-@pytest.mark.parametrize(
-    ("batch", "message"),
-    [
-        ("text", "holds no tensor"),
-        ({"a": torch.zeros(3), "b": torch.zeros(4)}, r"disagree about dimension 0.*\[3, 4\]"),
-        (torch.zeros(0, 3), "has no samples"),
-        (torch.tensor(1.0), "holds no tensor"),
-    ],
-)
-def test_batches_that_cannot_be_cut(batch, message):
-    with pytest.raises(ValueError, match=message):
-        batch_size(batch)

@@ -1,4 +1,4 @@
-"""The starts that need no data: what is drawn, what is left alone, and gains."""
+"""Initializations that need no data: what is drawn, and what stays unchanged."""
 
 import math
 
@@ -7,14 +7,7 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.methods.classic import (
-    activation_gain,
-    fans,
-    is_norm,
-    is_weight,
-    layer_gains,
-    matrices_in,
-)
+from neuroinit.methods.layers import is_norm, is_weight
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import places, unwrap
 from tests.utils.architectures import ZOO
@@ -68,20 +61,6 @@ def test_orthogonal_rows_or_columns(rows, columns):
     matrix = model.weight.detach() / math.sqrt(2)
     small = matrix @ matrix.T if rows <= columns else matrix.T @ matrix
     torch.testing.assert_close(small, torch.eye(min(rows, columns), dtype=torch.float64))
-
-
-@pytest.mark.parametrize(
-    ("module", "expected"),
-    [
-        (nn.Linear(5, 7), (5, 7)),
-        (nn.Conv2d(6, 8, 3), (54, 72)),
-        (nn.Conv2d(6, 8, 3, groups=2), (27, 36)),
-        (nn.ConvTranspose2d(6, 8, 3, groups=2), (27, 36)),
-        (nn.Bilinear(3, 4, 5), (12, 5)),
-    ],
-)
-def test_fans(module, expected):
-    assert fans(module, module.weight, matrices_in(module, "weight")) == expected
 
 
 def test_groups_are_orthogonal_by_themselves():
@@ -235,37 +214,6 @@ def test_a_drawn_start_survives_saving(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "gain"),
-    [
-        (nn.ReLU(), math.sqrt(2)),
-        (nn.LeakyReLU(0.3), math.sqrt(2 / 1.09)),
-        (nn.Tanh(), 5 / 3),
-        (nn.Hardtanh(-1e9, 1e9), 1.0),  # the identity
-        (nn.ReLU6(), math.sqrt(2)),  # nearly a ReLU
-        (nn.GELU(), 1.5335),  # 1 / sqrt(E gelu(z)^2), by quadrature elsewhere
-        (nn.Softmax(-1), None),
-        (nn.Linear(2, 2), None),
-        (nn.MultiheadAttention(2, 1).out_proj, None),
-    ],
-)
-def test_gains(module, gain):
-    assert activation_gain(module) == (None if gain is None else pytest.approx(gain, rel=1e-3))
-
-
-def test_a_layer_has_the_gain_of_the_activation_after_it():
-    model = nn.Sequential(
-        nn.Linear(2, 2), nn.LayerNorm(2), nn.Tanh(), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2),
-        nn.ReLU(), nn.Linear(2, 2),
-    )  # fmt: skip
-    gains = layer_gains(model)
-    expected = [5 / 3, math.sqrt(2), math.sqrt(2), math.sqrt(2)]
-    assert [gains[model[k]] for k in (0, 3, 5, 7)] == pytest.approx(expected)
-    assert layer_gains(nn.Linear(2, 2)) == {} or set(layer_gains(nn.Linear(2, 2)).values()) == {
-        None
-    }
-
-
-@pytest.mark.parametrize(
     ("kind", "fields"),
     [
         (ni.Kaiming, {"mode": "fan"}),
@@ -279,14 +227,20 @@ def test_a_layer_has_the_gain_of_the_activation_after_it():
         (ni.LSUV, {"steps": 0}),
         (ni.LSUV, {"tolerance_var": math.nan}),
         (ni.LSUV, {"tries": 0}),
+        (ni.LSUV, {"measure": "std"}),
+        (ni.LSUV, {"batch_stats": "sub-batch"}),
         (ni.GradInit, {"gamma": 0.0}),
         (ni.GradInit, {"eta": math.nan}),
         (ni.GradInit, {"optimizer": "lion"}),
         (ni.GradInit, {"overlap": 1.0}),
         (ni.GradInit, {"update": "adam"}),
+        (ni.GradInit, {"gradients_of": "conv"}),
+        (ni.GradInit, {"min_bias_scale": 1.0}),
         (ni.MetaInit, {"momentum": 1.0}),
         (ni.MetaInit, {"eps": 0.0}),
         (ni.MetaInit, {"update": "adam"}),
+        (ni.MetaInit, {"scales_of": 3}),
+        (ni.MetaInit, {"batch_stats": "sub-batch"}),
         (ni.Warmup, {"warmup_steps": 0}),
     ],
 )
@@ -338,8 +292,11 @@ def test_fixup():
     ni.fixup_(model)
     assert not model.fixup_classifier.weight.any()
     assert not model.fixup_classifier.bias.any()
+    torch_default = 1 / math.sqrt(3 * 40)
+    assert model.stem.weight.std().item() == pytest.approx(torch_default, rel=0.1)
+    assert model.stem.weight.abs().max() <= 1 / math.sqrt(40)
+    assert not model.stem.bias.any()
     kaiming = math.sqrt(2 / 40)
-    assert model.stem.weight.std().item() == pytest.approx(kaiming, rel=0.1)
     for block in model.blocks:
         *first, last = block.layers
         assert not last.weight.any()

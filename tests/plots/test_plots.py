@@ -10,6 +10,8 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.choose.auto_result import AutoResult, CandidateRecord
+from neuroinit.choose.comparison_table import Curves
+from neuroinit.plots.style import log_axis
 
 pytest.importorskip("matplotlib", reason='needs pip install "neuroinit[plots]"')
 
@@ -20,6 +22,9 @@ def result():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(7)]
     return ni.optimize(model, batches, method=ni.NIO(steps=6, gamma=0.5))
+
+
+EMPTY = ni.Result({}, [], None, None, {}, "keep", "done")
 
 
 def records(column="norm"):
@@ -59,9 +64,59 @@ def test_history_draws_every_step_and_shades_the_bound(result):
     assert all(ax.patches for ax in figure.axes)
 
 
-def test_scales_are_sorted(result):
-    points = ni.plots.scales(result).axes[0].collections[-1].get_offsets()
-    assert list(points[:, 1]) == sorted(result.scales.values())
+def test_layers_draw_weights_and_biases_of_both_sides(result):
+    figure = ni.plots.layers(result)
+    for ax, quantity in zip(figure.axes, ("norm", "norm_ratio", "cosine"), strict=True):
+        lines = [list(line.get_ydata()) for line in ax.lines]
+        wanted = [
+            [layer[quantity] for layer in stats.layers if layer.name.endswith(kind)]
+            for stats in (result.before, result.after)
+            for kind in ("weight", "bias")
+        ]
+        assert lines == wanted
+    markers = [line.get_marker() for line in figure.axes[0].lines]
+    assert markers[:2] == markers[2:]
+    assert markers[0] != markers[1]
+
+
+def test_layers_name_the_groups(result):
+    bottom = ni.plots.layers(result).axes[-1]
+    assert [label.get_text() for label in bottom.get_xticklabels()] == ["0", "2"]
+
+
+def test_scales_of_a_small_model_have_a_line_each_with_a_name(result):
+    ax = ni.plots.scales(result).axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(result.scales)
+    drawn = [line.get_xdata()[0] for line in ax.lines[: len(result.scales)]]
+    assert drawn == list(result.scales.values())
+
+
+def test_scales_of_a_large_model_are_drawn_by_group():
+    names = [f"blocks.{k}.{part}" for k in range(20) for part in ("weight", "bias")]
+    scales = {name: 0.5 + k for k, name in enumerate(names)}
+    large = ni.Result(scales, [], None, None, {}, "keep", "done")
+    ax = ni.plots.scales(large).axes[0]
+    weights, biases = (list(line.get_ydata()) for line in ax.lines[:2])
+    assert (weights, biases) == (list(scales.values())[::2], list(scales.values())[1::2])
+    assert 2 < len(ax.get_xticklabels()) <= 20
+    assert f"{max(scales.values()):.3g}" in ax.get_title(loc="left")
+
+
+def test_batches_draw_all_norms_and_all_pairs(result):
+    top, bottom = ni.plots.batches(result).axes
+    count = len(result.after.norms)
+    assert list(top.lines[1].get_ydata()) == sorted(result.after.norms.tolist())
+    heights = [patch.get_xy()[:, 1].max() for patch in bottom.patches]
+    assert max(heights) <= count * (count - 1) / 2
+    assert min(heights) >= 1
+
+
+@pytest.mark.parametrize("missing", ["before", "after"])
+def test_both_sides_are_asked_for(result, missing):
+    partial = ni.Result(**{**vars(result), missing: None})
+    for draw in (ni.plots.layers, ni.plots.batches):
+        with pytest.raises(ValueError, match="Draw one side"):
+            draw(partial)
 
 
 def test_compare_draws_mean_and_spread():
@@ -83,6 +138,9 @@ def test_compare_says_what_was_not_finite():
         (lambda: ni.plots.compare(records(), "method"), "holds no numbers"),
         (lambda: ni.plots.compare([]), "`records` is empty"),
         (lambda: ni.plots.history([]), "holds no step"),
+        (lambda: ni.plots.curves(ni.Comparison([])), "no curves for `quantity = 'training'`"),
+        (lambda: ni.plots.curves(ni.Comparison([]), "speed"), "`quantity` should be"),
+        (lambda: ni.plots.scales(EMPTY), "no scale above 0"),
     ],
 )
 def test_errors(call, message):
@@ -92,7 +150,7 @@ def test_errors(call, message):
 
 def test_plots_is_an_attribute_that_costs_nothing_before_use():
     code = (
-        "import sys, neuroinit as ni; heavy = {'neuroinit.plots', 'matplotlib', 'bokeh', 'tyro'};"
+        "import sys, neuroinit as ni; heavy = {'neuroinit.plots', 'matplotlib', 'tyro'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules);"
         "ni.plots; assert 'neuroinit.plots' in sys.modules and 'matplotlib' not in sys.modules"
     )
@@ -105,6 +163,13 @@ def test_a_run_that_is_never_finite_has_its_cross_at_the_first_step():
     made.canvas.draw()
     crosses = [line for line in axes[0, 0].lines if line.get_marker() == "x"]
     assert [list(line.get_xdata()) for line in crosses] == [[0], [1]]
+
+
+def test_losses_that_are_never_finite_can_be_drawn():
+    made, axes = ni.plots.figure(1)
+    ni.plots.draw_losses(axes[0, 0], [[math.nan]], "C0", "SGD")
+    made.canvas.draw()
+    assert axes[0, 0].get_yscale() == "log"
 
 
 def test_other_attributes_are_errors():
@@ -130,3 +195,50 @@ def test_rollouts_of_any_losses(losses, scale):
     assert all(math.isfinite(y) for y in drawn)
     crosses = sum(line.get_marker() == "x" for line in ax.lines)
     assert crosses == sum(not math.isfinite(row[-1]) for row in losses)
+
+
+def test_curves_have_a_line_for_each_method_and_seed():
+    steps = tuple(ni.StepRecord(k, 2.0, 0.1 * k, 1.0 + k, 1, 1, False, 0.1) for k in range(3))
+    known = {
+        ("start", 0): Curves(losses=(2.0, math.inf)),
+        ("NIO", 0): Curves(steps, (2.0, 1.0)),
+        ("NIO", 1): Curves(steps, (2.0, 0.5)),
+    }
+    found = ni.Comparison([], curves=known)
+    (ax,) = ni.plots.curves(found).axes
+    finite = [list(line.get_ydata()) for line in ax.lines if line.get_marker() != "x"]
+    assert finite == [[2.0], [2.0, 1.0], [2.0, 0.5]]
+    assert sum(line.get_marker() == "x" for line in ax.lines) == 1
+    (ax,) = ni.plots.curves(found, "norm").axes
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.0, 2.0, 3.0]] * 2
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["NIO"]
+
+
+def test_a_method_has_the_same_line_in_every_figure(digits_like):
+    def network():
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    methods = [ni.Kaiming(), ni.GradInit(steps=2), ni.NIO(steps=2, sub_batches=4)]
+    train = lambda model: (1.0, [2.0, 1.0])  # noqa: E731
+    found = ni.compare(network, digits_like, methods, [0], train=train, show=False)
+    styles = [
+        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in ax.lines}["NIO"]
+        for quantity in ("training", "norm", "cosine")
+        for ax in ni.plots.curves(found, quantity).axes
+    ]
+    assert len(set(styles)) == 1
+
+
+@pytest.mark.parametrize("span", [1.2, 3.0, 40.0, 1e4, 1e12])
+def test_a_logarithmic_axis_has_a_few_plain_ticks_in_any_range(span):
+    made, axes = ni.plots.figure(1)
+    ax = axes[0, 0]
+    ax.plot([0.03, 0.03 * span])
+    log_axis(ax.yaxis)
+    made.canvas.draw()
+    low, high = ax.get_ylim()
+    labels = [
+        label.get_text() for label in ax.get_yticklabels() if low <= label.get_position()[1] <= high
+    ]
+    assert 2 <= len(labels) <= 8
+    assert not any("$" in label for label in labels)

@@ -256,7 +256,7 @@ def test_dropout_is_off():
 def test_a_blocking_zero_is_reported_and_reinit_zeros_helps():
     found = case("zero_gain")
     model, batches = build(found)
-    with pytest.warns(UserWarning, match="All-zero tensors keep the gradient from .*reinit_zeros"):
+    with pytest.warns(UserWarning, match="All-zero tensors block the gradient of .*reinit_zeros"):
         result = ni.optimize(model, batches, found.loss_fn, METHOD)
     assert result.blocked
     assert "no gradient because of all-zero tensors" in repr(result)

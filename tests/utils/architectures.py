@@ -495,6 +495,43 @@ def contrastive_loss(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     return F.cross_entropy(first @ second.t(), torch.arange(len(first)))
 
 
+def penalty_loss(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """A gradient penalty: the loss takes a gradient by the inputs."""
+    x = batch[0].requires_grad_()
+    output = model(x)
+    (slope,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+    return F.cross_entropy(output, batch[1]) + (slope.norm(dim=1) - 1).square().mean()
+
+
+def transformed_loss(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """A gradient for every sample by ``torch.func``, as physics-informed networks take it."""
+    slopes = torch.func.vmap(torch.func.grad(lambda x: model(x[None]).square().sum()))(batch[0])
+    return F.cross_entropy(model(batch[0]), batch[1]) + slopes.square().mean()
+
+
+def tangent_loss(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """A directional derivative by forward-mode differentiation."""
+    output, tangent = torch.func.jvp(model, (batch[0],), (torch.ones_like(batch[0]),))
+    return F.cross_entropy(output, batch[1]) + tangent.square().mean()
+
+
+class WrittenNorm(nn.Module):
+    """Layer normalization by plain operators; torch's own has a wrong third derivative (2.13)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        variance = centred.square().mean(-1, keepdim=True)
+        return centred * (variance + 1e-5).rsqrt() * self.weight + self.bias
+
+
+def smooth(norm: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 6), norm, nn.Softplus(), nn.Linear(6, CLASSES))
+
+
 def low_precision(name: str, dtype: torch.dtype) -> Case:
     """Parameters and inputs are not float64."""
 
@@ -575,10 +612,19 @@ ZOO: list[Case] = [
     _double("counting", Counting, _vector),
     _double("dict_output", DictOutput, _vector, compute_loss=penalized_loss, **_custom),
     _double("dict_batch", DictBatch, dictionary, compute_loss=per_sample_loss, **_custom),
+    _double("gradient_penalty", plain, _vector, compute_loss=penalty_loss, **_custom),
+    _double("written_norm_penalty", lambda: smooth(WrittenNorm(6)), _vector,
+            compute_loss=penalty_loss, **_custom),
+    _double("func_grad", lambda: smooth(nn.GroupNorm(2, 6)), _vector,
+            compute_loss=transformed_loss, **_custom),
+    _double("func_jvp", plain, _vector, compute_loss=tangent_loss, **_custom),
     _double("contrastive", plain, _vector, compute_loss=contrastive_loss, **_custom, **_seen),
     low_precision("float32", torch.float32),
     low_precision("bfloat16", torch.bfloat16),
 ]  # fmt: skip
+
+
+INNER_GRADIENT = (penalty_loss, transformed_loss, tangent_loss)  # losses that take a gradient
 
 
 def case(name: str) -> Case:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.common import interrupts
+from neuroinit.common import signals
 from tests.utils.snapshots import snapshot
 
 HERE = os.path.dirname(os.path.abspath(ni.__file__))
@@ -55,8 +55,8 @@ def process_state():
         "modes": torch._C._len_torch_function_stack(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "cudnn": torch.backends.cudnn.enabled,
-        "handlers": [str(signal.getsignal(number)) for number in interrupts.SIGNALS],
-        "waiting": str(interrupts._state.waiting) + str(interrupts._state.depth),
+        "handlers": [str(signal.getsignal(number)) for number in signals.SIGNALS],
+        "waiting": str(signals._state.waiting) + str(signals._state.depth),
     }
 
 

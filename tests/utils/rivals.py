@@ -25,8 +25,15 @@ from tests.utils.oracles import (
 class Scaled:
     """Autograd leaves w, one a tensor, and the loss and gradient at theta = {w_k W_k}."""
 
-    def __init__(self, model: nn.Module, loss_fn: Any, compute_loss: Any, scales: dict) -> None:
-        self.model, self.functions = model, (loss_fn, compute_loss)
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Any,
+        compute_loss: Any,
+        scales: dict,
+        running: bool = False,
+    ) -> None:
+        self.model, self.functions, self.running = model, (loss_fn, compute_loss), running
         original = trainable(training_copy(model))
         self.w = {
             name: torch.tensor(scales.get(name, 1.0), dtype=torch.float64, requires_grad=True)
@@ -39,6 +46,8 @@ class Scaled:
         for module in fresh.modules():  # sparse gradients have wrong third derivatives (2.13)
             if isinstance(module, nn.Embedding):
                 module.sparse = False
+            if self.running and isinstance(module, nn.modules.batchnorm._NormBase):
+                module.eval()
         for name, p in trainable(fresh).items():  # a checkpoint recomputes from the copy
             p.data = theta[name].detach().clone()
         swapped = {f"model.{name}": value for name, value in theta.items()}
@@ -46,11 +55,11 @@ class Scaled:
         (loss,) = functional_call(losses, swapped, (cut(batch, slice(None)), [slice(None)]))
         return loss
 
-    def gradient(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
+    def gradient(self, batch: Any, names: list[str] | None = None) -> tuple[Tensor, list[Tensor]]:
+        """The loss, and its gradient by some parameters; by all if there are no names."""
         loss = self.loss(batch, self.theta)
-        found = torch.autograd.grad(
-            loss, list(self.theta.values()), create_graph=True, materialize_grads=True
-        )
+        by = [self.theta[name] for name in names or self.theta]
+        found = torch.autograd.grad(loss, by, create_graph=True, materialize_grads=True)
         return loss, [g.to_dense() for g in found]
 
     def by_scales(self, value: Tensor) -> dict[str, float]:
@@ -70,12 +79,17 @@ def gradinit_derivative(
     optimizer: str = "sgd",
     normalize: bool = True,
     through_update: bool = False,
+    names: list[str] | None = None,
 ) -> tuple[bool, float, dict[str, float]]:
-    """Whether the bound is exceeded, what is descended, and its derivative by the scales."""
+    """Whether the bound is exceeded, what is descended, and its derivative by the scales.
+
+    Only the parameters in ``names`` count in the norm and move; by default all.
+    """
     first, second = sub_batch_slices_cover(len(next(leaves(batch))), 2, 0.5)
     with twice_differentiable():
         at = Scaled(model, loss_fn, compute_loss, scales or {})
-        _, g = at.gradient(cut(batch, first))
+        names = names or list(at.theta)
+        _, g = at.gradient(cut(batch, first), names)
         flat = torch.cat([part.flatten() for part in g])
         norm = flat.abs().sum() if optimizer == "adam" else flat.norm()
         if norm.item() > gamma:
@@ -86,26 +100,36 @@ def gradinit_derivative(
             update = [part / norm for part in g] if normalize else g
         if not through_update:
             update = [part.detach() for part in update]
-        moved = {
-            name: value - eta * part
-            for (name, value), part in zip(at.theta.items(), update, strict=True)
-        }
+        moved = dict(at.theta)
+        for name, part in zip(names, update, strict=True):
+            moved[name] = at.theta[name] - eta * part
         value = at.loss(cut(batch, second), moved) / eta
         return False, value.item(), at.by_scales(value)
 
 
 def gradinit(
-    model: nn.Module, batches: list, loss_fn: Any, *, steps: int, lr: float, **options: Any
+    model: nn.Module,
+    batches: list,
+    loss_fn: Any,
+    *,
+    steps: int,
+    lr: float,
+    bias_floor: float = 0.01,
+    unscaled: tuple[str, ...] = (),
+    **options: Any,
 ) -> tuple[dict[str, float], list[bool]]:
     """Some steps of GradInit with the Adam of the released code."""
-    scales = {name: 1.0 for name, p in trainable(model).items() if bool((p != 0).any())}
+    live = [name for name, p in trainable(model).items() if bool((p != 0).any())]
+    scales = {name: 1.0 for name in live if name not in unscaled}
     adams = {name: ReferenceAdam(lr, 1.0) for name in scales}
     kinds = []
     for batch in islice(cycle(batches), steps):
         kind, _, found = gradinit_derivative(model, batch, loss_fn, None, scales, **options)
         kinds.append(kind)
         for name in scales:
-            scales[name] = max(scales[name] - adams[name].step(found[name], kind), 0.01)
+            floor = bias_floor if "bias" in name else 0.01
+            if scales[name] != 0:  # a tensor that has become zero stays zero
+                scales[name] = max(scales[name] - adams[name].step(found[name], kind), floor)
     return scales, kinds
 
 
@@ -116,10 +140,11 @@ def quotient_derivative(
     compute_loss: Callable | None = None,
     scales: dict[str, float] | None = None,
     eps: float = 1e-5,
+    running: bool = False,
 ) -> tuple[float, dict[str, float]]:
     """MetaInit's gradient quotient, and its derivative by the scales: third order."""
     with twice_differentiable():
-        at = Scaled(model, loss_fn, compute_loss, scales or {})
+        at = Scaled(model, loss_fn, compute_loss, scales or {}, running)
         _, g = at.gradient(batch)
         half = sum(part.square().sum() for part in g) / 2
         h = torch.autograd.grad(
@@ -134,7 +159,7 @@ def quotient_derivative(
 def metainit(
     model: nn.Module, batches: list, loss_fn: Any, *, steps: int, lr: float, momentum: float
 ) -> dict[str, float]:
-    """Some sign-momentum steps of the norms of the matrices, as in MetaInit's paper."""
+    """Some sign-momentum steps of the norms of the matrices, kept positive."""
     matrices = {n: p for n, p in trainable(model).items() if p.dim() >= 2 and bool((p != 0).any())}
     scales, velocity = dict.fromkeys(matrices, 1.0), dict.fromkeys(matrices, 0.0)
     for batch in islice(cycle(batches), steps):
@@ -147,41 +172,80 @@ def metainit(
     return scales
 
 
-def lsuv(
-    model: nn.Module, forward: Callable[[nn.Module], Any], tolerance: float = 0.1, tries: int = 10
-) -> nn.Module:
-    """Linear and convolutional layers in the order in which they first run, by whole passes."""
-    model = training_copy(model)
-    layers = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.modules.conv._ConvNd))]
-    order: list[nn.Module] = []
-    variances: dict[nn.Module, float] = {}
+def metainit_listing(
+    model: nn.Module, batches: list, loss_fn: Any, *, steps: int, lr: float
+) -> tuple[dict[str, float], int]:
+    """The paper's listing: weights are multiplied by new norm over norm, which may be negative.
 
-    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        if module not in variances:
+    Returns the scales, and how often a norm became negative.
+    """
+    matrices = {n: p.detach().double() for n, p in trainable(model).items() if p.dim() >= 2}
+    scales, memory, flips = dict.fromkeys(matrices, 1.0), dict.fromkeys(matrices, 0.0), 0
+    for batch in islice(cycle(batches), steps):
+        _, found = quotient_derivative(model, batch, loss_fn, scales=scales, running=True)
+        for name, W in matrices.items():
+            norm = (scales[name] * W).norm().item()
+            by_norm = scales[name] * found[name] / norm  # <theta, dQ/dtheta> / ||theta||
+            memory[name] = 0.9 * memory[name] - lr * math.copysign(1.0, by_norm)
+            flips += norm + memory[name] < 0
+            scales[name] *= (norm + memory[name]) / norm
+    return scales, flips
+
+
+def lsuv(
+    model: nn.Module,
+    forward: Callable[[nn.Module], Any],
+    tolerance: float = 0.1,
+    tries: int = 10,
+    deviation: bool = False,
+    running: bool = False,
+) -> nn.Module:
+    """Layers in the order in which they first run, corrected one by one in whole passes.
+
+    Args:
+        model: With the values to begin with.
+        forward: Runs the model.
+        tolerance: Of the variance, or of the unbiased standard deviation.
+        tries: Most corrections of a layer.
+        deviation: See `tolerance`.
+        running: BatchNorm in eval mode.
+    """
+    model = training_copy(model)
+    kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
+    layers = [m for m in model.modules() if isinstance(m, kinds)]
+    order: list[nn.Module] = []
+    outputs: dict[nn.Module, Tensor] = {}
+
+    def note(module: nn.Module, inputs: Any, output: Any) -> None:
+        if module not in outputs:
             order.append(module)
-            variances[module] = output.var(correction=0).item()
+            outputs[module] = (output[0] if isinstance(output, tuple) else output).clone()
 
     hooks = [layer.register_forward_hook(note) for layer in layers]
+    for module in model.modules():
+        if running and isinstance(module, nn.modules.batchnorm._NormBase):
+            module.eval()
 
     def run() -> None:
         order.clear()
-        variances.clear()
+        outputs.clear()
         with torch.no_grad(), twice_differentiable():
             forward(copy_of_buffers(model))
 
     run()
     weights = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     for layer in list(order):
-        parameter = layer._parameters.get("weight")
+        holder = layer.out_proj if isinstance(layer, nn.MultiheadAttention) else layer
+        parameter = holder._parameters.get("weight")
         if parameter is None or id(parameter) in weights or not parameter.requires_grad:
             continue
         weights.add(id(parameter))
         for _ in range(tries):
             run()
-            variance = variances[layer]
-            if variance == 0 or abs(variance - 1) < tolerance:
+            std = outputs[layer].std(correction=int(deviation)).item()
+            if std == 0 or abs((std if deviation else std**2) - 1) < tolerance:
                 break
-            parameter.data /= math.sqrt(variance)
+            parameter.data /= std
     for hook in hooks:
         hook.remove()
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -12,12 +13,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.choose.auto_result import START, AutoResult
-from neuroinit.choose.tournament import Candidate, Contest, rounds_of
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.choose.tournament import Candidate, Tournament, rounds_of
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count
-from neuroinit.common.interrupts import allowed
+from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, random_state, set_random_state
+from neuroinit.common.signals import allowed
 from neuroinit.distributed.ranks import ALONE, Ranks, ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
@@ -29,12 +31,12 @@ from neuroinit.model.problem import ComputeLoss, LossFunction
 from neuroinit.model.selection import unwrap
 from neuroinit.model.validation import check_batches, check_callables, check_values
 
-KEPT = 64  # most batches that are held for it all
-NIO_STEPS = 20  # half of NIO()'s: the norm is right by then
+KEPT = 64  # most batches that are kept in memory
+NIO_STEPS = 20  # half of the default: the norm has reached its bound by then
 
 
 def default_candidates() -> dict[str, Candidate]:
-    """Who competes with the start: a method, or several, one after the other."""
+    """The default candidates: a method, or several that are applied in order."""
     return {
         "Kaiming": Kaiming(),
         "orthogonal": Orthogonal(),
@@ -56,14 +58,16 @@ def auto_(
     budget: int = 200,
     candidates: Mapping[str, Candidate] | None = None,
     progress: bool = True,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> AutoResult:
-    """Choose a start by trying: the best after short trainings is applied in place.
+    """Choose an initialization by short trainings, and apply the best in place.
 
-    Candidates are trained with your optimizer, on copies of the parameters, for a few steps; the
-    better half goes on, and so forth (successive halving). The start itself is always in the last
-    round, and a candidate is applied only if it beats it by more than the noise between batches,
-    and is not behind it at twice the learning rate, where what is near divergence diverges.
-    Rollouts are without dropout, and hold one copy of the parameters for every candidate.
+    Candidates are trained with your optimizer, on copies of the parameters, for a few steps. The
+    better half is trained further, and so on (successive halving). The model as it is takes part in
+    every round. A candidate is applied only if its validation loss is lower by more than the noise
+    between batches, and not higher at twice the learning rate, which shows that it is not close to
+    divergence. Trainings are without dropout, and hold one copy of the parameters per candidate.
 
     Under torch.distributed all processes call this function. Every rank trains on its own batches,
     with the mean gradient of all ranks, and scores are means over the batches of all ranks: all
@@ -71,8 +75,8 @@ def auto_(
 
     Args:
         model: Any module.
-        batches: Batches as for :func:`optimize`, of which up to 64 are held. The first four judge
-            and the others train; of fewer than eight, a quarter of each judges.
+        batches: Batches as for :func:`optimize`, of which up to 64 are kept. The first four
+            validate and the others train; of fewer than eight, a quarter of each validates.
         loss_fn: ``loss_fn(output, target)``.
         optimizer: The optimizer that you will train with, made for this model, or a function of
             parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched, nor
@@ -83,9 +87,11 @@ def auto_(
             part of the ``cost`` that the result states.
         candidates: Names and methods; by default classic starts, LSUV, GradInit and NIO.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
+        cut: As for :func:`optimize`, as is ``batch_dim``.
+        batch_dim: The dimension of samples in tensors.
 
     Returns:
-        Who competed, at what score, who won, and what it cost.
+        The candidates with their validation losses, the one that was applied, and the cost.
 
     Example:
         >>> import torch
@@ -105,25 +111,28 @@ def auto_(
         _check(candidates)
         named = dict(default_candidates() if candidates is None else candidates)
         check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
+        layout = batch_layout(cut, batch_dim)
         with allowed():
             read = list(islice(batches, KEPT))
-        kept = _full(read, all_ranks)
+        kept = _full(read, layout, all_ranks)
         check_values(kept)
         with others_frozen(unwrap(model), optimizer):
             set_random_state(all_ranks.first(random_state()))  # every rank draws the same values
-            contest = Contest(model, kept, loss_fn, compute_loss, optimizer, all_ranks)
+            tournament = Tournament(
+                model, kept, loss_fn, compute_loss, optimizer, layout, all_ranks
+            )
             with Progress("auto", len(named) + budget, progress and all_ranks.rank == 0) as bar:
-                contest.enter(named, bar, forgiving=candidates is None)
-                contest.play(budget, bar)
-            found = contest.found()
-            contest.check_applied(found)
+                tournament.make_candidates(named, bar, forgiving=candidates is None)
+                tournament.run(budget, bar)
+            found = dataclasses.replace(tournament.result(), budget=budget)
+            tournament.check_applied(found)
         found.apply_(model)
     return found
 
 
-def _full(batches: list[Any], ranks: Ranks = ALONE) -> list[Any]:
+def _full(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
     """Without short batches, such as the last of a data loader; as many on every rank."""
-    full = [2 * batch_size(b) >= batch_size(batches[0]) for b in batches]
+    full = [2 * layout.size(b) >= layout.size(batches[0]) for b in batches]
     table = [json.loads(text) for text in ranks.texts(json.dumps(full))]
     return [b for b, *kept in zip(batches, *table, strict=False) if all(kept)]
 

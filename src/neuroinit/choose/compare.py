@@ -1,4 +1,4 @@
-"""Several initializations of one model, side by side."""
+"""Compare several initializations of one model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord
+from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord, Curves
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import GradientError
-from neuroinit.common.interrupts import allowed
+from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, seed_all
+from neuroinit.common.signals import allowed
 from neuroinit.distributed.agreement import check_same_tensors
 from neuroinit.distributed.joined_batches import union
 from neuroinit.distributed.ranks import Ranks, ranks
@@ -28,9 +29,11 @@ from neuroinit.methods.base import Initialization
 from neuroinit.methods.warmup import Warmup
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.validation import check_batches
+from neuroinit.run.about import describe
 from neuroinit.run.optimize import optimize
+from neuroinit.run.result import StepRecord
 
-Train = Callable[..., float]
+Train = Callable[..., float | tuple[float, Sequence[float]]]
 _SAME_MODEL = "Let `model_factory` make the same model on every rank; torch is seeded before."
 _TIMED = 3  # training steps whose fastest is the unit of cost
 
@@ -48,16 +51,17 @@ def compare(
     progress: bool = True,
     show: bool = True,
 ) -> Comparison:
-    """Initialize a model in several ways, measure each, train each if you say how.
+    """Initialize a model with several methods, and measure and optionally train each.
 
     Args:
         model_factory: Makes a fresh model; torch is seeded before it is called.
-        batches: A list or a DataLoader, gone through again for every method. The measures are taken
-            on its first batch; a list gives the others to the methods.
-        methods: Initializations, or names of your own for them; ``None`` leaves the model as it is.
-        seeds: One model a seed and method.
+        batches: A list or a DataLoader, which every method iterates again. Statistics are taken on
+            the first batch; of a list, the methods get the others.
+        methods: Initializations, or a dict that names them; ``None`` leaves the model as it is.
+        seeds: One model per seed and method.
         loss_fn: ``loss_fn(output, target)``.
         train: ``train(model) -> score``, called with every initialized model, torch seeded before.
+            It may return ``(score, losses)``: the losses are drawn by the report.
             With :class:`~neuroinit.Warmup` among the methods, and only then,
             ``train(model, warmup)``: it gets the ``Warmup``, or ``None`` for the other methods.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
@@ -84,6 +88,7 @@ def compare(
     """
     all_ranks = ranks()
     records: list[ComparisonRecord] = []
+    curves: dict[tuple[str, int], Curves] = {}
     with isolated(), closing(all_ranks), all_ranks.together():
         named = _named(methods)
         _check(model_factory, named, train)
@@ -101,7 +106,9 @@ def compare(
                         model = model_factory()
                     one = _One(model, held, loss_fn, compute_loss, engine, seed, all_ranks)
                     records.append(one.record(name, method, rest, train, warmed))
-    found = Comparison(records, next((n for n, m in named.items() if m is None), AS_IS))
+                    curves[name, seed] = Curves(tuple(one.history), tuple(one.losses))
+    base = next((n for n, m in named.items() if m is None), AS_IS)
+    found = Comparison(records, base, curves, describe(one.model, SAMPLES_FIRST.size(held)))
     if show and all_ranks.rank == 0:
         found.print()
     return found
@@ -122,6 +129,8 @@ class _One:
     ) -> None:
         self.model, self.held, self.seed, self.ranks = model, held, seed, ranks
         self.loss_fn, self.compute_loss, self.engine = loss_fn, compute_loss, engine
+        self.history: list[StepRecord] = []
+        self.losses: list[float] = []
 
     def record(
         self,
@@ -176,6 +185,7 @@ class _One:
             progress=False,
         )
         result.apply_(self.model)
+        self.history = result.history
         return sum(record.seconds for record in result.history)
 
     def _stats(self) -> GradientStats | None:
@@ -188,11 +198,14 @@ class _One:
             return None
 
     def _train(self, method: Initialization | None, train: Train, warmed: bool) -> float:
+        """The score of a training; its losses are kept if it returns them."""
         seed_all(self.seed)
+        warmup = [method if isinstance(method, Warmup) else None] if warmed else []
         with allowed():
-            if warmed:
-                return float(train(self.model, method if isinstance(method, Warmup) else None))
-            return float(train(self.model))
+            found = train(self.model, *warmup)
+        score, losses = found if isinstance(found, tuple) else (found, ())
+        self.losses = [float(loss) for loss in losses]
+        return float(score)
 
     def _training_step(self) -> float:
         """Seconds of a forward and backward pass of the batch; the fastest of a few."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from neuroinit.common.errors import needs_extra
+from neuroinit.common.files import write_text
 from neuroinit.gradients.statistics import Record
+from neuroinit.run.about import About
+from neuroinit.run.frames import records_frame
+from neuroinit.run.result import StepRecord, writable
 
 AS_IS = "as it is"
 WIDTH = 120  # of the table where it is not printed to a terminal
@@ -39,6 +43,19 @@ class ComparisonRecord(Record):
     failed: str = ""
 
 
+@dataclass(frozen=True)
+class Curves:
+    """What one method on one seed recorded over time.
+
+    Args:
+        history: The steps of the method.
+        losses: The training losses, if ``train`` returned them.
+    """
+
+    history: tuple[StepRecord, ...] = ()
+    losses: tuple[float, ...] = ()
+
+
 class Comparison(Sequence[ComparisonRecord]):
     """The records of :func:`compare`, one for each method and seed; printed as a table.
 
@@ -46,10 +63,19 @@ class Comparison(Sequence[ComparisonRecord]):
         records: One for each method and seed.
         base: The method that leaves every model as it is. Where there is no such method, the table
             begins with a row for the models before.
+        curves: The curves of every method and seed, for :func:`neuroinit.plots.curves`.
+        about: The model and the date.
     """
 
-    def __init__(self, records: Iterable[ComparisonRecord], base: str = AS_IS) -> None:
+    def __init__(
+        self,
+        records: Iterable[ComparisonRecord],
+        base: str = AS_IS,
+        curves: Mapping[tuple[str, int], Curves] | None = None,
+        about: About | None = None,
+    ) -> None:
         self.records, self.base = list(records), base
+        self.curves, self.about = dict(curves or {}), about
 
     @overload
     def __getitem__(self, index: int) -> ComparisonRecord: ...
@@ -67,10 +93,48 @@ class Comparison(Sequence[ComparisonRecord]):
         return list(dict.fromkeys(record.method for record in self.records))
 
     def frame(self) -> Any:
-        """The records as a pandas data frame."""
-        with needs_extra("pandas"):
-            import pandas
-        return pandas.DataFrame([dict(record) for record in self.records])
+        """The records as a pandas data frame, one row for each method and seed.
+
+        Needs ``pip install "neuroinit[pandas]"``.
+        """
+        return records_frame(self.records, ComparisonRecord)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain values, ready for ``json.dumps``.
+
+        Returns:
+            ``base``, ``about``, and ``records``: one dict for each method and seed, with its
+            ``history`` and ``losses``. Numbers that are not finite are the strings ``"nan"``,
+            ``"inf"`` and ``"-inf"``.
+        """
+        records = []
+        for record in self.records:
+            known = self.curves.get((record.method, record.seed), Curves())
+            history = [writable(step) for step in known.history]
+            losses = [x if math.isfinite(x) else str(x) for x in known.losses]
+            records.append({**writable(record), "history": history, "losses": losses})
+        return {"base": self.base, "about": self.about and dict(self.about), "records": records}
+
+    def report(
+        self, path: str | os.PathLike[str], title: str = "Comparison of initializations"
+    ) -> None:
+        """Write a page for a browser with all methods side by side: one file, without a network.
+
+        Needs ``pip install "neuroinit[report]"``.
+
+        Args:
+            path: Where, for example ``"comparison.html"``.
+            title: Its heading.
+        """
+        from neuroinit.report import comparison_page
+
+        write_text(path, comparison_page(self, title))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from neuroinit.report import comparison_note
+
+        return comparison_note(self)
 
     def summary(self, column: str) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation over seeds, by method; seeds without a value left out."""
@@ -104,7 +168,7 @@ class Comparison(Sequence[ComparisonRecord]):
         except ModuleNotFoundError:
             print(self)
             return
-        table = Table(title=self._title(), box=box.SIMPLE)
+        table = Table(title=self.title(), box=box.SIMPLE)
         for k, label in enumerate(head):
             table.add_column(label, justify="right" if k else "left", no_wrap=True)
         for line in lines:
@@ -118,7 +182,7 @@ class Comparison(Sequence[ComparisonRecord]):
         head, lines = self.rows()
         widths = [max(len(row[k]) for row in [head, *lines]) for k in range(len(head))]
         return "\n".join(
-            [self._title()]
+            [self.title()]
             + [
                 f"{row[0]:<{widths[0]}}"
                 + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))
@@ -126,7 +190,8 @@ class Comparison(Sequence[ComparisonRecord]):
             ]
         )
 
-    def _title(self) -> str:
+    def title(self) -> str:
+        """How many methods and seeds, in a few words."""
         methods = _counted(len(self.methods), "method")
         seeds = _counted(len({record.seed for record in self.records}), "seed")
         return f"{methods}, {seeds}: mean ± standard deviation"

@@ -1,7 +1,8 @@
-"""Scores of an untrained network, to rank architectures without training them."""
+"""Scores of an untrained network, for ranking architectures without training."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.random_state import isolated
 from neuroinit.gradients.statistics import GradientStats, gradient_stats, gradsign
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
@@ -22,7 +23,7 @@ def score(
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
 ) -> dict[str, float]:
-    """Zero-cost proxies: what can be said of a network at its initialization, from one batch.
+    """Zero-cost proxies of a network at its initialization, from one batch.
 
     ==============  ====================================================================  =========
     metric          what it is                                                            better is
@@ -47,7 +48,8 @@ def score(
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
 
     Returns:
-        Metric -> value. A sample whose gradient is exactly zero makes ``theta`` infinite.
+        Metric -> value. A sample whose gradient is exactly zero makes ``theta`` infinite; a loss
+        that takes a gradient itself makes ``flops`` nan.
 
     Raises:
         ValueError: If a metric is unknown, or a gradient is not finite.
@@ -64,7 +66,7 @@ def score(
 
 
 class _Asked:
-    """A model and its batch; the sample-wise statistics are computed once, if at all."""
+    """A model and its batch; sample-wise statistics are computed at most once."""
 
     def __init__(
         self,
@@ -111,13 +113,14 @@ def _flops(asked: _Asked) -> float:
     with isolated():
         problem = Problem(asked.model, asked.loss_fn, asked.compute_loss)
         point, prepared = problem.at(problem.unit_scales), problem.prepare(asked.batch)
-        with (
-            point.session() as session,
-            torch.no_grad(),
-            FlopCounterMode(display=False) as counter,
-        ):
-            session.loss(prepared)
-    return float(counter.get_total_flops() / batch_size(prepared))
+        with point.session() as session:
+            try:
+                with torch.no_grad(), FlopCounterMode(display=False) as counter:
+                    session.loss(prepared)
+            except RuntimeError:  # a loss that takes a gradient itself cannot be counted
+                session.loss(prepared)  # raises what is wrong otherwise
+                return math.nan
+    return float(counter.get_total_flops() / problem.layout.size(prepared))
 
 
 METRICS: dict[str, Callable[[_Asked], float]] = {

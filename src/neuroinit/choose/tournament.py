@@ -1,12 +1,12 @@
-"""Starts that compete on rollouts: successive halving, and a winner."""
+"""Successive halving of initializations by short trainings (rollouts)."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
-import statistics
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,35 +14,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuroinit.choose.auto_result import HASTE, START, AutoResult, CandidateRecord
-from neuroinit.choose.rollout import Rollout
-from neuroinit.common.batches import batch_size, cut
+from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
 from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32
 from neuroinit.distributed.agreement import check_same_tensors
 from neuroinit.distributed.ranks import ALONE, Ranks
-from neuroinit.gradients.sub_batches import sub_batches
 from neuroinit.methods.base import Initialization
 from neuroinit.model.optimizers import OptimizerLike
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.selection import unwrap
 from neuroinit.run.optimize import optimize
 from neuroinit.run.result import Result
+from neuroinit.run.rollout import Rollout, lead, mean, split_batches
 
-JUDGES = 4  # batches on which every rollout is judged
 _OWN_VALUES = (
     "The ranks' devices or versions of torch compute differently, or a method uses something that "
     "only one rank has. Call `auto_` on one rank, inside `with neuroinit.distributed.alone():`, "
     "and send its parameters to all."
 )
-SURE = 2.0  # standard errors by which a candidate has to beat the start
+STANDARD_ERRORS = 2.0  # by which a candidate has to be better than the model as it is
 
 Candidate = Initialization | Sequence[Initialization]
 
 
-class Contest:
-    """Candidates, their rollouts and scores."""
+class Tournament:
+    """Candidates, their rollouts and their losses on validation batches.
+
+    Args:
+        model: The user's module.
+        batches: Batches that train and batches that validate.
+        loss_fn: As for :func:`auto_`.
+        compute_loss: As for :func:`auto_`.
+        optimizer: As for :func:`auto_`.
+        layout: How samples lie in a batch.
+        ranks: The processes that take part.
+    """
 
     def __init__(
         self,
@@ -51,31 +59,36 @@ class Contest:
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         optimizer: OptimizerLike,
+        layout: BatchLayout = SAMPLES_FIRST,
         ranks: Ranks = ALONE,
     ) -> None:
         if not batches:
             raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
-        self.problem, self.ranks = Problem(model, loss_fn, compute_loss, ranks=ranks), ranks
+        self.problem = Problem(model, loss_fn, compute_loss, ranks=ranks, layout=layout)
+        self.ranks = ranks
         check_same_tensors(ranks, self.problem.original)
         self.model, self.optimizer = unwrap(model), optimizer
-        self.loss = {"loss_fn": loss_fn, "compute_loss": compute_loss}
+        self.loss: dict[str, Any] = {"loss_fn": loss_fn, "compute_loss": compute_loss}
+        self.loss |= {"cut": layout.custom, "batch_dim": layout.dim}
         least = 2 if self.problem.batch_norms else 1
-        self.judges, self.training = divided(batches, least, ranks)
+        self.validation, self.training = split_batches(batches, least, layout, ranks)
         self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
         self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
         self.results: dict[str, list[Result]] = {START: []}
         self.scores: dict[str, list[list[float]]] = {START: []}
         self.seconds: dict[str, float] = {START: 0.0}
-        self.hastened: dict[str, list[float]] = {}
+        self.higher_rate: dict[str, list[float]] = {}
         self.failed: dict[str, str] = {}
 
-    def enter(self, named: Mapping[str, Candidate], bar: Progress, forgiving: bool) -> None:
-        """Make every candidate's start; one whose gradients cannot be used does not compete.
+    def make_candidates(
+        self, named: Mapping[str, Candidate], bar: Progress, forgiving: bool
+    ) -> None:
+        """Run the method of every candidate; one whose gradients cannot be used is left out.
 
         Args:
             named: The candidates.
-            bar: Tells who is being made.
-            forgiving: Nor does one that this model or data is not fit for.
+            bar: Shows which candidate is being made.
+            forgiving: Also leave out methods that raise an error for this model or these batches.
         """
         refused = (GradientError, ValueError, RuntimeError) if forgiving else GradientError
         for k, (name, candidate) in enumerate(named.items()):
@@ -102,7 +115,8 @@ class Contest:
     def _made(self, methods: list[Initialization]) -> tuple[list[Result], dict[str, Tensor]]:
         """The results of methods, each applied before the next, and the values at the end."""
         results: list[Result] = []
-        with self._restored():
+        with self._restored(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # they are about candidates
             for method in methods:
                 data: Any = self.training if method.steps else ()
                 loss = self.loss if method.steps else {"loss_fn": None}
@@ -132,8 +146,8 @@ class Contest:
             values = self._values()
         check_same_tensors(self.ranks, values, "parameters after `auto_`", _OWN_VALUES)
 
-    def play(self, budget: int, bar: Progress) -> None:
-        """Successive halving; the start is in every round. Then the best and the start in haste."""
+    def run(self, budget: int, bar: Progress) -> None:
+        """Successive halving with the start in every round; then two rollouts at a higher rate."""
         alive = list(self.rollouts)
         rounds = rounds_of(len(alive))
         halving = max(len(alive) * rounds, budget - budget // 3)
@@ -142,39 +156,39 @@ class Contest:
             for name in alive:
                 bar.show(len(self.seconds) + self.done, f"trying {name}")
                 self._train(self.rollouts[name], steps)
-                self.scores[name].append(self.rollouts[name].judge(self.judges))
-            ranked = sorted(alive, key=lambda name: _mean(self.scores[name][-1]))
+                self.scores[name].append(self.rollouts[name].evaluate(self.validation))
+            ranked = sorted(alive, key=lambda name: mean(self.scores[name][-1]))
             best = ranked[: max(1, len(alive) // 2)]
             alive = best if START in best else [*best, START]
         first, steps = ranked[0], (budget - self.done) // 2
-        if steps and first != START and math.isfinite(_mean(self.scores[START][-1])):
-            bar.show(len(self.seconds) + self.done, f"trying {first} in haste")
-            self.hastened = {name: self._in_haste(name, steps) for name in (START, first)}
+        if steps and first != START and math.isfinite(mean(self.scores[START][-1])):
+            bar.show(len(self.seconds) + self.done, f"trying {first} at a higher learning rate")
+            self.higher_rate = {name: self._at_higher_rate(name, steps) for name in (START, first)}
 
-    def _in_haste(self, name: str, steps: int) -> list[float]:
-        """Losses after a rollout from the beginning, at a larger learning rate."""
+    def _at_higher_rate(self, name: str, steps: int) -> list[float]:
+        """Validation losses after a rollout from the beginning at a higher learning rate."""
         with self._restored():
             for result in self.results[name]:
                 result.apply_(self.model)
-            rollout = Rollout(self.problem, self._values(), self.optimizer, HASTE)
+            rollout = Rollout(self.problem, self._values(), self.optimizer, HIGHER_RATE)
         self._train(rollout, steps, another=True)
-        return rollout.judge(self.judges)
+        return rollout.evaluate(self.validation)
 
     def _train(self, rollout: Rollout, steps: int, another: bool = False) -> None:
-        """Some steps, which count and are timed; or with the batches in another order."""
+        """Some training steps, counted and timed; ``another`` reorders the batches."""
         before, begun = len(rollout.losses), time.perf_counter()
         rollout.train(itertools.islice(self._order(int(another)), before, None), steps)
         self.trained += time.perf_counter() - begun
         self.done += len(rollout.losses) - before
 
     def _order(self, seed: int) -> Iterator[Any]:
-        """The training batches, again and again, in another order each time; alike for everyone."""
+        """The training batches, repeated in a new order each time, the same for all candidates."""
         generator = random.Random(seed)
         while True:
             yield from generator.sample(self.training, len(self.training))
 
-    def found(self) -> AutoResult:
-        """The winner, and what there is to tell."""
+    def result(self) -> AutoResult:
+        """The candidate to apply, and the records of all."""
         rounds = max(map(len, self.scores.values()))
         last = {n: s[-1] for n, s in self.scores.items() if len(s) == rounds}
         winner, verdict = self._verdict(last)
@@ -189,24 +203,26 @@ class Contest:
         )
 
     def _verdict(self, last: Mapping[str, list[float]]) -> tuple[str, str]:
-        """Who wins, and why, by the losses after the last round."""
-        best = min(last, key=lambda name: _mean(last[name]))
-        theirs, start = _mean(last[best]), _mean(last[START])
+        """The name of the candidate to apply, and the reason, from the losses of the last round."""
+        best = min(last, key=lambda name: mean(last[name]))
+        theirs, start = mean(last[best]), mean(last[START])
         if not math.isfinite(theirs):
             return START, "no start trains with this optimizer; the model is left alone"
         if best == START:
             return START, "nothing does better; the model is left alone"
         if not math.isfinite(start):
             return best, f"loss {theirs:.4g}, where the start diverges"
-        gain, noise = _lead(last[START], last[best])
-        if not gain > SURE * noise:
+        gain, noise = lead(last[START], last[best])
+        if not gain > STANDARD_ERRORS * noise:
             return START, (
                 f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
                 "the model is left alone"
             )
-        if best in self.hastened and _mean(self.hastened[best]) > _mean(self.hastened[START]):
+        if best in self.higher_rate and mean(self.higher_rate[best]) > mean(
+            self.higher_rate[START]
+        ):
             return START, (
-                f"{best} is ahead, but not at {HASTE:g} times the learning rate, so it is near "
+                f"{best} is ahead, but not at {HIGHER_RATE:g} times the rate, so it is near "
                 "divergence; the model is left alone"
             )
         return best, f"loss {theirs:.4g}, where the start reaches {start:.4g}"
@@ -215,64 +231,15 @@ class Contest:
         losses = self.rollouts[name].losses if name in self.rollouts else []
         return CandidateRecord(
             name=name,
-            scores=tuple(_mean(s) for s in self.scores.get(name, [])),
+            scores=tuple(mean(s) for s in self.scores.get(name, [])),
             steps=len(losses),
             seconds=self.seconds[name],
             losses=tuple(losses),
             failed=self.failed.get(name, ""),
-            hastened=_mean(self.hastened[name]) if name in self.hastened else None,
+            higher_rate=mean(self.higher_rate[name]) if name in self.higher_rate else None,
         )
-
-
-def divided(batches: list[Any], least: int, ranks: Ranks = ALONE) -> tuple[list[Any], list[Any]]:
-    """Batches for the scores, and batches to train on, of other samples.
-
-    With eight batches or more the first four give the scores. With fewer, a quarter of every batch
-    does.
-
-    Args:
-        batches: The same number on every rank.
-        least: Fewest samples of a batch.
-        ranks: All of them get the same number of batches.
-    """
-    if len(batches) >= 2 * JUDGES:
-        return batches[:JUDGES], batches[JUDGES:]
-    sizes = [batch_size(batch) for batch in batches]
-    if min(sizes) < 2 * least:
-        raise ValueError(
-            f"Of fewer than {2 * JUDGES} batches, each is cut into a part to train on and one to "
-            f"judge by, of at least {least} samples. Found a batch of {min(sizes)}. Pass larger "
-            "batches, or more."
-        )
-    cuts = [size - max(least, size // 4) for size in sizes]
-    training = [cut(batch, 0, at) for batch, at in zip(batches, cuts, strict=True)]
-    held = [cut(b, at, size) for b, at, size in zip(batches, cuts, sizes, strict=True)]
-    if len(held) > 1:
-        return held, training
-    size = sizes[0] - cuts[0]
-    count = ranks.least(min(JUDGES, size // least))
-    parts = sub_batches(size, count, 0.0, "cover")  # several, so that their noise can be seen
-    return [cut(held[0], start, stop) for start, stop in parts], training
-
-
-def _lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """By how much losses are lower than the start's, and the standard error of that.
-
-    Relative, as the difference of logarithms, where losses are positive: one batch with an outlier
-    would otherwise be all the noise there is.
-    """
-    if min(*start, *theirs) > 0:
-        start, theirs = [math.log(x) for x in start], [math.log(x) for x in theirs]
-    gains = [a - b for a, b in zip(start, theirs, strict=True)]
-    if len(gains) == 1:
-        return gains[0], math.inf
-    return _mean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def rounds_of(count: int) -> int:
-    """In how many halvings so many are down to one."""
+    """Rounds of halving until one of so many candidates is left."""
     return max(1, math.ceil(math.log2(count)))

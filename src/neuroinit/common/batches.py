@@ -1,4 +1,4 @@
-"""Batches: nested containers of tensors, cut along dimension 0, and iteration over them."""
+"""Batches: nested containers of tensors, and iteration over them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 Batch = Any  # whatever a user's loader yields: tensors in nested tuples, lists, dicts, dataclasses
 Interval = tuple[int, int]  # samples ``start <= i < stop``
@@ -43,62 +44,50 @@ class BatchStream:
         return batch
 
 
-def batch_size(batch: Batch) -> int:
-    """Number of samples in a batch: the common dimension 0 of its tensors.
-
-    Raises:
-        ValueError: If the batch has no tensor with a dimension 0, or they disagree about it.
-    """
-    sizes: list[int] = []
-    map_tensors(lambda t: sizes.append(len(t)) if t.dim() else None, batch)
-    if not sizes:
-        raise ValueError(
-            f"A batch of type `{type(batch).__name__}` holds no tensor that could be cut along "
-            "dimension 0. Yield tensors, or tuples, lists and dicts of tensors."
-        )
-    if len(set(sizes)) > 1:
-        raise ValueError(
-            f"The tensors of a batch disagree about dimension 0: found sizes {sorted(set(sizes))}. "
-            "Every tensor needs one row a sample; close over the others in `compute_loss`."
-        )
-    if sizes[0] == 0:
-        raise ValueError("A batch has no samples: dimension 0 of its tensors is 0.")
-    return sizes[0]
-
-
-def cut(batch: Batch, start: int, stop: int) -> Any:
-    """The samples ``start`` to ``stop`` of a batch: every tensor is cut along dimension 0."""
-    return map_tensors(lambda t: t[start:stop] if t.dim() else t, batch)
-
-
 def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Any:
     """Apply ``function`` to every tensor or array in nested tuples, lists, dicts, dataclasses."""
     if isinstance(batch, Tensor):
         return function(batch)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_tensors(function, item) for item in batch))
-    if isinstance(batch, (tuple, list)):
-        return type(batch)(map_tensors(function, item) for item in batch)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        values = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch) if f.init}
-        changed = {name: map_tensors(function, value) for name, value in values.items()}
-        return dataclasses.replace(batch, **changed)
-    if isinstance(batch, Mapping):
-        return _like(batch, {k: map_tensors(function, value) for k, value in batch.items()})
+    if isinstance(batch, PackedSequence):
+        return batch._replace(data=function(batch.data))
     if hasattr(batch, "__array__"):  # numpy's
         return function(torch.as_tensor(batch))
-    return batch
+    return rebuilt(batch, lambda part: map_tensors(function, part))
+
+
+def rebuilt(part: Any, function: Callable[[Any], Any]) -> Any:
+    """A container of the same kind with a function of every entry; anything else as it is."""
+    if isinstance(part, tuple) and hasattr(part, "_fields"):
+        return type(part)(*(function(item) for item in part))
+    if isinstance(part, (tuple, list)):
+        return type(part)(function(item) for item in part)
+    if is_dataclass_value(part):
+        names = [f.name for f in dataclasses.fields(part) if f.init]
+        return dataclasses.replace(part, **{n: function(getattr(part, n)) for n in names})
+    if isinstance(part, Mapping):
+        return _like(part, {k: function(value) for k, value in part.items()})
+    return part
+
+
+def is_dataclass_value(part: Any) -> bool:
+    """Whether this is an instance of a dataclass, not the class itself."""
+    return dataclasses.is_dataclass(part) and not isinstance(part, type)
 
 
 def ragged(batch: Batch) -> bool:
-    """Whether samples differ in how much of them counts: in zeros of a mask, or labels of -100.
+    """Whether samples differ in the number of masked tokens: zeros of a mask, or labels of -100.
 
-    A loss that is a mean over tokens is then no mean over samples.
+    The mean loss over tokens then differs from the mean over samples.
     """
     found: list[bool] = []
 
     def note(tensor: Tensor) -> None:
-        if tensor.dim() and not tensor.is_floating_point() and not tensor.is_complex():
+        if (
+            tensor.dim()
+            and not tensor.is_nested
+            and not tensor.is_floating_point()
+            and not tensor.is_complex()
+        ):
             rows = tensor.reshape(len(tensor), -1)
             mask = rows.shape[1] > 1 and bool(((rows == 0) | (rows == 1)).all())
             counts = (rows == (0 if mask else -100)).sum(1)
@@ -108,8 +97,15 @@ def ragged(batch: Batch) -> bool:
     return any(found)
 
 
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """A batch on a device."""
+    if isinstance(batch, PackedSequence):
+        return batch.to(device)  # type: ignore[arg-type]  # keeps the lengths on the CPU
+    return map_tensors(lambda t: t.to(device, non_blocking=True), batch)
+
+
 def _like(original: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    """The values in a mapping of the original's type, so that its attributes stay usable."""
+    """The values in a mapping with the original's type and attributes."""
     if type(original) is dict or not isinstance(original, MutableMapping):
         return values
     twin = copy.copy(original)

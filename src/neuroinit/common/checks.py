@@ -1,4 +1,4 @@
-"""Checks of arguments: one clear error before any work is done."""
+"""Checks of arguments, which raise one clear error before any work is done."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_callable(name: str, value: Any) -> None:
 
 
 def check_instance(name: str, value: Any, kind: type[Any], example: str) -> None:
-    """An instance of a class or a protocol, and not the class itself, which has its methods too."""
+    """An instance of a class or a protocol; the class itself is refused."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeError(_message(name, value, example))
 
@@ -71,6 +71,6 @@ def _or(also: str) -> str:
 
 
 def check_autocast(dtype: Any) -> None:
-    """``None`` or bfloat16: gradients of gradients overflow in float16."""
+    """``None`` or bfloat16; in float16 the second derivatives overflow."""
     if dtype not in (None, torch.bfloat16):
         raise ValueError(_message("autocast", dtype, "`None` or `torch.bfloat16`"))

@@ -1,4 +1,4 @@
-"""Errors that say what to do, and the names in them."""
+"""Exceptions and messages: what went wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ZeroGradientError(GradientError):
 
 
 class LostRankError(RuntimeError):
-    """Another process is gone, or somewhere else in the program."""
+    """Another process has ended, or executes another part of the program."""
 
 
 def warn(message: str) -> None:
-    """Warn at the line that called this package, however deep inside of it something was found."""
+    """Warn with the location of the line outside of this package that called it."""
     frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
@@ -39,7 +39,7 @@ def warn(message: str) -> None:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """Names for an error message; long lists are cut."""
+    """Names for an error message; long lists are abbreviated."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"`{n}`" for n in names[:most]) + more
 
@@ -58,7 +58,7 @@ REENTRANT = (
 
 @contextmanager
 def named_operator() -> Iterator[None]:
-    """Turn torch's various complaints about double backward into one that helps."""
+    """Replace torch's errors about a missing double backward by one that names the operator."""
     try:
         yield
     except RuntimeError as error:  # what torch raises for a missing derivative is a subclass
@@ -73,18 +73,25 @@ def named_operator() -> Iterator[None]:
 
 
 def no_double_backward(operator: str, detail: str = "") -> str:
-    """What to do about an operator that can be differentiated only once."""
+    """The message for an operator that can be differentiated only once."""
+    help = next((text for name, text in _REPLACEMENTS.items() if name in operator.lower()), "")
     return (
         f"{operator} of this model has no double backward, which the derivative by the scales "
         f"needs{f' (torch says: {detail})' if detail else ''}. Replace it for the initialization "
-        "by plain operators that compute the same, for example "
-        "`(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`."
+        f"by operators that compute the same{help}, or pass `engine='differences'`, which needs "
+        "first derivatives only and is approximate."
     )
+
+
+_REPLACEMENTS = {
+    "cdist": ", for example `(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`",
+    "embedding_bag": ", for example a mean over `nn.Embedding` for `nn.EmbeddingBag`",
+}
 
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Say which extra to install where an import fails."""
+    """Name the extra to install if an import fails."""
     try:
         yield
     except ModuleNotFoundError as error:

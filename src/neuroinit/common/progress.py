@@ -1,4 +1,4 @@
-"""A one-line progress bar for terminals, silent everywhere else."""
+"""A one-line progress bar on terminals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Progress:
     """Shows ``label [#####-----] 12/40  text`` on standard error, once two seconds have passed.
 
     Args:
-        label: What is going on.
+        label: What is running.
         total: Number of steps.
         enabled: ``False`` shows nothing at all.
     """

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from neuroinit.common.interrupts import deferred
+from neuroinit.common.signals import deferred
 
 
 @contextmanager
 def isolated() -> Iterator[None]:
     """Enable autograd in any mode of the caller's; restore all random states on leaving.
 
-    Interrupts wait inside, except where they are allowed, see :mod:`neuroinit.common.interrupts`.
+    Interrupts wait inside, except where they are allowed, see :mod:`neuroinit.common.signals`.
     """
     with deferred():
         numpy = sys.modules.get("numpy")

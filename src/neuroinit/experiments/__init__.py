@@ -1,1 +1,1 @@
-"""Experiments that a reader can repeat; needs ``pip install "neuroinit[experiments]"``."""
+"""The paper's experiments and the demo; needs ``pip install "neuroinit[experiments]"``."""

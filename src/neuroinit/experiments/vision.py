@@ -1,46 +1,46 @@
-"""The one place that imports torchvision and timm."""
+"""The only module that imports torchvision and timm; the others use its functions."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import Any
 
 import torch
 
 from neuroinit.common.errors import needs_extra
 
-_LIBRARIES: list[Any] = []  # a schema lives as long as the library object that declared it
+_DECLARED: list[torch.library.Library] = []  # torch drops an operator with its library object
 
 
 def torchvision() -> ModuleType:
-    """Import torchvision, also where its compiled operators are missing.
+    """Import torchvision, also if its compiled operators are missing.
 
-    Next to a torch that it was not built for, torchvision does not find its compiled operators,
-    and then fails to import because it describes the shapes of two of them. Declaring those two is
-    enough for all but the operators themselves (non-maximum suppression, for detectors only).
+    A torchvision that was built for another torch version does not find its compiled operators. Its
+    import then fails, because it registers shape functions for ``nms`` and ``qnms``, which do not
+    exist. We declare these two operators and import again. Everything works then except the
+    operators themselves (non-maximum suppression, which only detection models use).
     """
     with needs_extra("experiments"):
         try:
             return importlib.import_module("torchvision")
         except RuntimeError as error:
-            if "torchvision::nms does not exist" not in str(error) or _LIBRARIES:
+            if "torchvision::nms does not exist" not in str(error) or _DECLARED:
                 raise
-        library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _LIBRARIES.append(library)
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
+        _DECLARED.append(library)
         return importlib.import_module("torchvision")
 
 
 def timm() -> ModuleType:
-    """Import timm, after the torchvision that it imports."""
+    """Import timm, which itself imports torchvision."""
     torchvision()
     with needs_extra("experiments"):
         return importlib.import_module("timm")
 
 
 def transforms() -> ModuleType:
-    """torchvision's transforms, second version."""
+    """Import ``torchvision.transforms.v2``."""
     torchvision()
     return importlib.import_module("torchvision.transforms.v2")

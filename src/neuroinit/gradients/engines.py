@@ -21,7 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import accumulate, to_cpu_double, weighted_sum
 from neuroinit.gradients.directions import AllGradients, Collector, MeanDirection, Objective
@@ -156,7 +156,8 @@ class Keep(ExactEngine):
         collector: Collector,
         losses: list[Tensor],
     ) -> tuple[Tensor, Tensor]:
-        samples, names = plan.microbatch or batch_size(batch), point.problem.differentiated
+        problem = point.problem
+        samples, names = plan.microbatch or problem.layout.size(batch), problem.differentiated
         with point.session(second_order=True, scale_variables=True) as session:
             passes = list(passes_over(session, batch, plan, names, samples, create_graph=True))
             losses += [loss for made in passes for loss in made.losses]
@@ -220,7 +221,7 @@ def _directions(
 
 def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
     problem = session.problem
-    samples, pieces = streamed_samples(batch, plan), streamed_pieces(problem)
+    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
     names = problem.differentiated
     return passes_over(session, batch, plan, names, samples, pieces, create_graph=True)
 

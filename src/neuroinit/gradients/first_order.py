@@ -78,7 +78,8 @@ def piece_gradients(
     losses: list[Tensor] | None = None,
 ) -> Iterator[Tensor]:
     """The gradient of every piece; its loss is appended to ``losses``."""
-    samples, pieces = streamed_samples(batch, plan), streamed_pieces(session.problem)
+    problem = session.problem
+    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
     for made in passes_over(session, batch, plan, names, samples, pieces):
         if losses is not None:
             losses.extend(made.losses)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
-from neuroinit.common.batches import Batch, Interval
-from neuroinit.common.errors import REENTRANT, named_operator, no_double_backward
+from neuroinit.common.batches import Batch, Interval, map_tensors
+from neuroinit.common.errors import REENTRANT, listed, named_operator, no_double_backward
+from neuroinit.common.tensors import dot
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
+
+SAMPLES = 8  # of the test of functions that we do not know
+STEP = 1e-6  # of central differences in float64, relative to the parameters
+TOLERANCE = 1e-3  # of a directional derivative in float64
 
 
 def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forward: bool) -> None:
     """Compute one gradient with its graph, and raise if it cannot be differentiated again.
+
+    Custom ``autograd.Function`` classes are tested, see :func:`_check_custom_functions`.
 
     Args:
         point: Where the parameters stand.
@@ -28,19 +38,23 @@ def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forwa
     ):
         (loss,) = session.losses(batch, [piece], one_forward)
         gradient = session.gradient(loss, point.problem.differentiated, create_graph=True)
-        _check_graph(point.problem, gradient)
+        custom = _check_graph(point.problem, gradient)
+        del loss, gradient
+    if custom:
+        _check_custom_functions(point, batch, sorted(custom))
 
 
-def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:
+def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
     """Raise if the graph has a function that cannot be differentiated, or an unscaled parameter.
 
     ``torch.autograd.grad`` would return a wrong derivative for both without an error.
+
+    Returns:
+        The names of the user's own autograd functions in the graph.
     """
     originals = {id(p): n for n, p in problem.parameters.items()}
-    waiting: list[Any] = [g.grad_fn for g in gradient if g.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
+    custom: set[str] = set()
+    for node in _nodes(gradient):
         if "autograd::Error" in node.name():
             raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
         if node.name().startswith("CheckpointFunction"):
@@ -52,6 +66,105 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> None:
                 "that holds it, so it cannot be scaled there. Read it as an attribute of its "
                 "module in `forward`, or keep such tensors in an `nn.ParameterList`."
             )
+        if isinstance(node, BackwardCFunction) and not _is_known(node):
+            custom.add(type(node).__name__.removesuffix("Backward"))
+    return custom
+
+
+def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    """Every node of the graph behind some tensors, once."""
+    waiting: list[Any] = [g.grad_fn for g in outputs if g.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        yield node
         new = {parent for parent, _ in node.next_functions if parent is not None} - seen
         seen |= new
         waiting.extend(new)
+
+
+def _is_known(node: BackwardCFunction) -> bool:
+    """Whether an autograd function is one of torch's or of this package."""
+    module = type(node).__module__.partition(".")[0]
+    owner = getattr(type(node), "_forward_cls", type(node)).__module__.partition(".")[0]
+    return {module, owner} & {"neuroinit"} != set() or owner == "torch"
+
+
+def _check_custom_functions(point: Point, batch: Batch, names: list[str]) -> None:
+    """Warn if the Hessian disagrees with the change of the gradient along one direction.
+
+    Compares ``<u, H v>`` by a double backward with ``<u, g(theta + hv) - g(theta - hv)> / 2h``, for
+    random ``u`` and ``v``, on a few samples and a copy of the model in float64. A custom function
+    with a wrong double backward would give wrong scales without an error. A model that cannot be
+    copied or run in float64 is not tested.
+    """
+    problem = point.problem
+    few = problem.layout.cut(batch, 0, min(SAMPLES, problem.layout.size(batch)))
+    few = map_tensors(lambda t: t.double() if t.is_floating_point() else t, few)
+    values = {n: _as_double(t) for n, t in point.values.items()}
+    generator = torch.Generator().manual_seed(0)
+    u, v = (_directions(problem, values, generator) for _ in range(2))
+    try:
+        loss_fn = problem.loss_fn if problem.compute_loss is None else None
+        twin = Problem(copy.deepcopy(problem.model).double(), loss_fn, problem.compute_loss)
+        twin.layout = problem.layout
+        exact = _second_derivative(twin.at_values(values), few, u, v)
+        around = [twin.at_values(_shifted(values, v, step)) for step in (STEP, -STEP)]
+        slopes = [_slope(at, few, u) for at in around]
+    except (RuntimeError, ValueError, TypeError):
+        return
+    found = (slopes[0] - slopes[1]) / (2 * STEP)
+    if abs(exact - found) > TOLERANCE * max(abs(exact), abs(found)):
+        problem.warn_once(
+            f"The double backward of {listed(names)} seems to be wrong: along one direction the "
+            f"second derivative is {exact:.6g}, and the gradient changes by {found:.6g}. Scales "
+            "would be wrong, too. Write its `backward` with differentiable operators, or pass "
+            "`engine='differences'`."
+        )
+
+
+def _as_double(tensor: Tensor) -> Tensor:
+    wide = tensor.detach().double() if tensor.is_floating_point() else tensor.detach()
+    return wide.requires_grad_(tensor.requires_grad)
+
+
+def _directions(
+    problem: Problem, values: dict[str, Tensor], generator: torch.Generator
+) -> dict[str, Tensor]:
+    """A random direction of about the size of the parameters."""
+    return {
+        n: torch.randn(values[n].shape, generator=generator, dtype=torch.float64).to(values[n])
+        * values[n].detach().abs().mean().clamp_min(1e-3)
+        for n in problem.differentiated
+    }
+
+
+def _shifted(
+    values: dict[str, Tensor], direction: dict[str, Tensor], step: float
+) -> dict[str, Tensor]:
+    return {
+        n: (t.detach() + step * direction[n] if n in direction else t.detach()).requires_grad_(
+            t.requires_grad
+        )
+        for n, t in values.items()
+    }
+
+
+def _slope(point: Point, batch: Batch, u: dict[str, Tensor]) -> float:
+    """``<u, g>``."""
+    names = list(u)
+    with point.session() as session:
+        gradient = session.gradient(session.loss(batch), names)
+    return sum(float(dot(u[n], g)) for n, g in zip(names, gradient, strict=True))
+
+
+def _second_derivative(
+    point: Point, batch: Batch, u: dict[str, Tensor], v: dict[str, Tensor]
+) -> float:
+    """``<u, H v>`` by a double backward."""
+    names = list(u)
+    with point.session(second_order=True) as session:
+        gradient = session.gradient(session.loss(batch), names, create_graph=True)
+        along = torch.stack([dot(u[n], g) for n, g in zip(names, gradient, strict=True)]).sum()
+        second = session.gradient(along, names)
+    return sum(float(dot(v[n], g)) for n, g in zip(names, second, strict=True))

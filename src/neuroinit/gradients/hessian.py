@@ -6,7 +6,7 @@ for everything that is linear in the loss: ``H v = sum_s a_s H_s v``. No graph s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -69,10 +69,12 @@ def gradient_and_product(
         return loss, gradient, ranks.sum(session.second_backward(outputs, vectors))
 
 
-def gradient(point: Point, batch: Batch, plan: Plan, sub_batch: int = 0) -> tuple[float, Tensor]:
-    """The loss of a sub-batch and its gradient by all parameters, as a flat vector."""
+def gradient(
+    point: Point, batch: Batch, plan: Plan, names: Sequence[str], sub_batch: int = 0
+) -> tuple[float, Tensor]:
+    """The loss of a sub-batch and its gradient by some parameters, as a flat vector."""
     with point.session() as session:
-        return _first_order(session, batch, plan, sub_batch)
+        return _first_order(session, batch, plan, sub_batch, names)
 
 
 def curvature_derivative(
@@ -107,10 +109,15 @@ def curvature_derivative(
 
 
 def _graphs(
-    session: Session, batch: Batch, plan: Plan, sub_batch: int, create_graph: bool = True
+    session: Session,
+    batch: Batch,
+    plan: Plan,
+    sub_batch: int,
+    create_graph: bool = True,
+    names: Sequence[str] | None = None,
 ) -> Iterator[Graph]:
     """The pieces of a sub-batch that this rank computes, one after the other."""
-    ranks, names = session.problem.ranks, session.problem.differentiated
+    ranks, names = session.problem.ranks, names or session.problem.differentiated
     weighted = zip(plan.weights[sub_batch].tolist(), plan.pieces, strict=True)
     used = part_of([(a, piece) for a, piece in weighted if a], ranks.rank, ranks.world)
     losses = session.losses(batch, [piece for _, piece in used], plan.one_forward)
@@ -125,19 +132,22 @@ def _sum_of_graphs(problem: Problem, graphs: list[Graph]) -> tuple[float, Tensor
 
 
 def _first_order(
-    session: Session, batch: Batch, plan: Plan, sub_batch: int
+    session: Session, batch: Batch, plan: Plan, sub_batch: int, names: Sequence[str] | None = None
 ) -> tuple[float, Tensor]:
     loss, total = 0.0, None
-    for a, value, piece in _graphs(session, batch, plan, sub_batch, create_graph=False):
+    for a, value, piece in _graphs(session, batch, plan, sub_batch, False, names):
         loss += a * float(value)
         total = a * flatten(piece) if total is None else total.add_(flatten(piece), alpha=a)
-    return _sum_over_ranks(session.problem, loss, total)
+    return _sum_over_ranks(session.problem, loss, total, names)
 
 
-def _sum_over_ranks(problem: Problem, loss: float, gradient: Tensor | None) -> tuple[float, Tensor]:
+def _sum_over_ranks(
+    problem: Problem, loss: float, gradient: Tensor | None, names: Sequence[str] | None = None
+) -> tuple[float, Tensor]:
     """The sums of all ranks' losses and gradients; a rank without pieces has no gradient."""
     if gradient is None:
-        gradient = torch.zeros_like(flatten([problem.start[n] for n in problem.differentiated]))
+        names = names or problem.differentiated
+        gradient = torch.zeros_like(flatten([problem.start[n] for n in names]))
     losses = torch.tensor(loss, dtype=torch.float64, device="cpu")
     return float(problem.ranks.sum(losses)), problem.ranks.sum(gradient)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, Interval, batch_size, cut
+from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
 from neuroinit.model.finite import check_loss
@@ -128,7 +128,7 @@ def one_pass(
     Raises:
         NotSeparableError: If the gradients of the pieces cannot be kept apart.
     """
-    batch = cut(batch, pieces[0][0], pieces[-1][1])
+    batch = session.problem.layout.cut(batch, pieces[0][0], pieces[-1][1])
     parameters, tensors = session.piece_parameters(pieces, names), session.point.tensors(names)
     leaves = list(parameters.leaves.values())
     with session.separating(parameters):
@@ -188,9 +188,9 @@ def _grouped(pieces: Sequence[Interval], samples: int, most: int) -> list[list[I
     return found
 
 
-def streamed_samples(batch: Batch, plan: Plan) -> int:
+def streamed_samples(problem: Problem, batch: Batch, plan: Plan) -> int:
     """Samples that `stream` takes at once: a quarter, for about a training step's memory."""
-    return plan.microbatch or -(-batch_size(batch) // 4)
+    return plan.microbatch or -(-problem.layout.size(batch) // 4)
 
 
 def streamed_pieces(problem: Problem) -> int:

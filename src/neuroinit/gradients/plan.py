@@ -16,7 +16,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, Interval, batch_size
+from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.checks import check_choice, check_count, check_overlap
 from neuroinit.gradients.sub_batches import SPLITS, sub_batches
 from neuroinit.gradients.trials import samples_are_independent
@@ -91,7 +91,7 @@ def make_plan(
     Raises:
         ValueError: If ``microbatch`` is set and samples are not independent.
     """
-    size = batch_size(batch)
+    size = problem.layout.size(batch)
     intervals = sub_batches(size, size if count == "samples" else int(count), overlap, split)
     norms = problem.batch_norms
     if norms and batch_stats == "sub-batch" and any(b - a == 1 for a, b in intervals) and size > 1:

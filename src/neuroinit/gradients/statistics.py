@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.layout import Cut, batch_layout
 from neuroinit.common.random_state import isolated
 from neuroinit.common.tensors import gram_matrix, to_cpu_double
 from neuroinit.gradients import measures
@@ -114,6 +115,8 @@ def gradient_stats(
     split: str = "cover",
     batch_stats: str = "sub-batch",
     compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> GradientStats:
     """Gradient norms, GradCosine and variance at the model's current parameters (Alg. 1 and 2).
 
@@ -130,6 +133,8 @@ def gradient_stats(
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
             Sample-wise quantities of a model with BatchNorm use those of the whole batch.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
 
     Returns:
         The statistics, whole model and per parameter tensor.
@@ -147,7 +152,8 @@ def gradient_stats(
     """
     check_split(sub_batches, overlap, split, batch_stats)
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss)
+        layout = batch_layout(cut, batch_dim)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
         prepared = problem.prepare(batch)
         plan = make_plan(problem, prepared, sub_batches, overlap, split, batch_stats)
         return measure(problem.at(problem.unit_scales), prepared, plan)
@@ -158,6 +164,8 @@ def gradsign(
     batch: Batch,
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> float:
     """GradSign, the computable score for the density of sample-wise optima (Eq. 1).
 
@@ -170,6 +178,8 @@ def gradsign(
         batch: ``(inputs, targets)``, or anything with ``compute_loss``.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -178,7 +188,8 @@ def gradsign(
         True
     """
     with isolated():
-        problem = Problem(model, loss_fn, compute_loss)
+        layout = batch_layout(cut, batch_dim)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
         point, prepared = problem.at(problem.unit_scales), problem.prepare(batch)
         plan = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
         signs: Tensor | float = 0.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, batch_size, cut, ragged
+from neuroinit.common.batches import Batch, ragged
 from neuroinit.common.errors import NonFiniteError, out_of_memory
 from neuroinit.common.tensors import flatten
 from neuroinit.gradients.pieces import one_pass, pass_of_piece
@@ -71,13 +71,13 @@ def samples_are_independent(problem: Problem, batch: Batch) -> bool:
 
 def _parts_make_the_whole(problem: Problem, batch: Batch) -> bool:
     """Compare on the batch, or on as much of it as memory allows."""
-    size = batch_size(batch)
+    size = problem.layout.size(batch)
     if size == 1:
         return True
     size = max(2, size // problem.ranks.world)  # what a rank is sure to have memory for
     while True:
         try:
-            return _compare_parts(problem, cut(batch, 0, size))
+            return _compare_parts(problem, problem.layout.cut(batch, 0, size))
         except NonFiniteError:
             return False
         except (RuntimeError, MemoryError) as error:
@@ -87,7 +87,7 @@ def _parts_make_the_whole(problem: Problem, batch: Batch) -> bool:
 
 
 def _compare_parts(problem: Problem, batch: Batch) -> bool:
-    size = batch_size(batch)
+    size, cut = problem.layout.size(batch), problem.layout.cut
     first = max(1, size // 3)
     point = problem.at(problem.unit_scales)
     with point.session(autocast=False) as session:  # its rounding would look like dependence
@@ -119,7 +119,8 @@ def try_separating(point: Point, batch: Batch) -> None:
 
 def _compare_passes(point: Point, batch: Batch) -> bool:
     """Whether one pass over two pieces gives the same gradients as two passes."""
-    size, names = min(batch_size(batch), TRIAL), point.problem.trainable
+    problem = point.problem
+    size, names = min(problem.layout.size(batch), TRIAL), problem.trainable
     if size == 1:
         return False
     pieces = [(0, size // 3 or 1), (size // 3 or 1, size)]
@@ -136,4 +137,4 @@ def _compare_passes(point: Point, batch: Batch) -> bool:
         return False
     wanted = [torch.stack(found) for found in zip(*apart, strict=True)]
     modules = [n.rpartition(".")[0] for n in names]
-    return gradients_match(together.gradients, wanted, modules, point.problem.norm)
+    return gradients_match(together.gradients, wanted, modules, problem.norm)

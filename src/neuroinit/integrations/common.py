@@ -1,38 +1,30 @@
-"""What all trainers need: data that is read without a trace, metrics, and one result for all."""
+"""What all trainers need: reading batches without side effects, metrics, one result for all."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
 
-from neuroinit.common.checks import check_instance
 from neuroinit.distributed.ranks import alone
-from neuroinit.methods.base import Initialization
-from neuroinit.methods.nio.method import NIO
+from neuroinit.integrations.past import Reason
 from neuroinit.run.result import Result
 
 PREFIX = "neuroinit/"
 CURVES = ("loss", "cosine", "norm", "norm_max", "norm_min")
 
-
-def checked_method(method: Any) -> Initialization:
-    """``NIO()`` for ``None``; anything that is no method is refused before training begins."""
-    found: Initialization = NIO() if method is None else method
-    check_instance("method", found, Initialization, "a method such as `NIO()`")
-    return found
+Broadcast = Callable[[object], object]
 
 
 @contextmanager
-def undisturbed(loader: Any) -> Iterator[None]:
+def undisturbed(loader: object) -> Iterator[None]:
     """Read from a DataLoader, and let training see the same order of samples as without that.
 
-    A loader's and its samplers' generators, and whatever samplers count (epochs), come back as
-    they were. The global random state is :func:`neuroinit.optimize`'s own promise.
+    The random generators of the loader and of its samplers, and what samplers count (epochs), are
+    restored. :func:`neuroinit.optimize` restores the global random state.
     """
     batch_sampler = getattr(loader, "batch_sampler", None)
     samplers = [getattr(loader, "sampler", None), batch_sampler]
@@ -50,8 +42,26 @@ def undisturbed(loader: Any) -> Iterator[None]:
             generator.set_state(state)
 
 
+@contextmanager
+def muted(holder: object, *names: str) -> Iterator[None]:
+    """Replace methods of an object by functions that do nothing, and restore them."""
+    attributes = vars(holder)
+    own = {name: attributes[name] for name in names if name in attributes}
+    attributes.update(dict.fromkeys(names, _nothing))
+    try:
+        yield
+    finally:
+        for name in names:
+            del attributes[name]
+        attributes.update(own)
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """Stands in for methods such as ``self.log``."""
+
+
 def metrics(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
-    """``(step, values)`` for a logger: every step's record, with before and after at step 0."""
+    """``(step, values)`` for a logger: the record of every step; before and after are at step 0."""
     ends = {
         f"{PREFIX}{name}_{when}": getattr(stats, name)
         for when, stats in (("before", result.before), ("after", result.after))
@@ -65,19 +75,18 @@ def metrics(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
         yield record.step, {**values, **(ends if record.step == 0 else {})}
 
 
-def once_for_all(
-    compute: Callable[[], Result], rank: int, broadcast: Callable[[Any], Any] | None
-) -> Result:
+def once_for_all(compute: Callable[[], Result], rank: int, broadcast: Broadcast | None) -> Result:
     """The first process computes; all get the same result, or the same error.
 
     Args:
         compute: The optimization.
-        rank: Of this process.
-        broadcast: ``broadcast(value)`` is the first process's value; ``None`` where there is one.
+        rank: The rank of this process.
+        broadcast: ``broadcast(value)`` returns the value of the first process; ``None`` if there
+            is one process.
     """
     if broadcast is None:
         return compute()
-    outcome: Any = None
+    outcome: object = None
     if rank == 0:
         try:
             with alone():
@@ -86,13 +95,23 @@ def once_for_all(
             broadcast(f"{type(error).__name__}: {error}")
             raise
     outcome = broadcast(outcome)
-    if isinstance(outcome, str):
+    if not isinstance(outcome, Result):
         raise RuntimeError(f"The first process failed to optimize the initialization: {outcome}")
-    return outcome  # type: ignore[no-any-return]
+    return outcome
+
+
+def leave_alone(reason: Reason | None, rank: int, broadcast: Broadcast | None) -> bool:
+    """Whether there is a reason; the first process decides for all and tells the user."""
+    if broadcast is not None:  # weights may be loaded in the first process only
+        found = broadcast(reason)
+        reason = found if isinstance(found, Reason) else None
+    if reason is not None and rank == 0:
+        reason.report()
+    return reason is not None
 
 
 def check_alone(model: nn.Module, processes: int) -> None:
-    """The first process computes alone, which layers that wait for the others don't allow."""
+    """Refuse layers that wait for all processes: the first process computes alone."""
     waiting = [n for n, m in model.named_modules() if isinstance(m, nn.SyncBatchNorm)]
     if waiting and processes > 1:
         raise ValueError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
+import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -13,11 +14,14 @@ from neuroinit.common.errors import needs_extra
 from neuroinit.common.random_state import isolated
 from neuroinit.integrations.common import (
     check_alone,
-    checked_method,
+    leave_alone,
     metrics,
+    muted,
     once_for_all,
     undisturbed,
 )
+from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
+from neuroinit.integrations.past import Event, Reason, note, reason_to_leave
 from neuroinit.methods.base import Initialization
 from neuroinit.run.optimize import optimize
 from neuroinit.run.result import Result
@@ -26,75 +30,89 @@ with needs_extra("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.loggers.logger import DummyLogger
     from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+    from lightning.pytorch.trainer.states import TrainerStatus
     from lightning.pytorch.utilities.combined_loader import CombinedLoader
     from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
-
-log = logging.getLogger(__name__)
 
 
 class InitCallback(Callback):
     """Optimizes the initialization when a fit begins, through the module's own ``training_step``.
 
-    It runs once: not when a fit resumes from a checkpoint, not in ``fast_dev_run``, and a
-    checkpoint remembers that it has run. Parameters change in place, so optimizers stay valid; the
-    random state and the order of the training samples stay as they would have been. What
-    ``training_step`` logs meanwhile is dropped. With several processes the first one computes, and
-    all take over its scales.
+    A module is initialized once, and never after a training step. It is left alone in
+    ``fast_dev_run``, when a fit resumes from a checkpoint, and, with a warning, when its weights
+    were loaded or trained before. One callback can serve several modules.
+
+    Parameters change in place, so optimizers stay valid. The random state and the order of the
+    training samples are as without the callback. What ``training_step`` logs meanwhile is dropped.
+    With several processes the first one computes, and all use its scales.
 
     Args:
-        method: What to optimize; ``NIO()`` by default.
-        engine: As for :func:`neuroinit.optimize`, as are ``microbatch`` and ``progress``.
-        log_metrics: Send every step's record, and before and after, to the trainer's loggers.
+        method: What to optimize; by default NIO with the fields below. With SGD, NIO gets
+            the highest learning rate of its schedule as ``rate``, unless you pass a method.
+        force: Initialize a module whose weights were loaded or trained before.
+        log_metrics: Send the record of every step, and before and after, to the trainer's loggers.
+        **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
+            arguments of :func:`neuroinit.optimize`, such as ``engine="stream"``.
 
     Attributes:
-        done: Whether it has run. One callback is for one model: make a new one for another.
-        result: The :class:`neuroinit.Result`, or ``None`` if it has not run in this process.
+        done: Whether it has run, in this process or before the checkpoint that was resumed.
+        result: The last :class:`neuroinit.Result`, or ``None`` if it has not run in this process.
 
     Example:
-        >>> callback = InitCallback()  # Trainer(callbacks=[callback]).fit(module, loader)
-        >>> callback.done
-        False
+        >>> callback = InitCallback(steps=20)  # Trainer(callbacks=[callback]).fit(module, loader)
+        >>> callback.method.steps, callback.done
+        (20, False)
     """
 
+    @show_options
     def __init__(
         self,
         method: Initialization | None = None,
         *,
-        engine: str = "auto",
-        microbatch: int | None = None,
-        progress: bool = True,
+        force: bool = False,
         log_metrics: bool = True,
+        **options: Unpack[CallbackOptions],
     ) -> None:
-        self.method = checked_method(method)
-        self.options = {"engine": engine, "microbatch": microbatch, "progress": progress}
-        self.log_metrics = log_metrics
+        self.settings = callback_settings(method, options)
+        self.force, self.log_metrics = force, log_metrics
         self.done = False
         self.result: Result | None = None
 
+    @property
+    def method(self) -> Initialization:
+        """The method, as it was passed or made from the options."""
+        return self.settings.method
+
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Optimize and apply, unless there is a reason not to."""
-        reason = self._reason_to_skip(trainer)
-        if reason:
-            log.info("neuroinit leaves the initialization alone: %s.", reason)
+        broadcast = trainer.strategy.broadcast if trainer.world_size > 1 else None
+        reason = self._reason_to_leave(trainer, pl_module)
+        if leave_alone(reason, trainer.global_rank, broadcast):
             return
         _check(trainer, pl_module)
-        broadcast = trainer.strategy.broadcast if trainer.world_size > 1 else None
         self.result = once_for_all(
             lambda: self._optimize(trainer, pl_module), trainer.global_rank, broadcast
         )
         self.result.apply_(pl_module)
         self.done = True
+        note(pl_module, Event.USED)
         if self.log_metrics and trainer.is_global_zero:
             for step, values in metrics(self.result):
                 for logger in trainer.loggers:
                     logger.log_metrics(values, step=step)
 
-    def _reason_to_skip(self, trainer: Trainer) -> str:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remember that the module is trained from now on."""
+        note(pl_module, Event.USED)
+
+    def _reason_to_leave(self, trainer: Trainer, module: LightningModule) -> Reason | None:
+        left = f"`InitCallback` left `{type(module).__name__}` alone"
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return "this is a `fast_dev_run`"
-        if trainer.ckpt_path is not None or trainer.global_step > 0:
-            return "this fit goes on from an earlier one"
-        return "this callback has run already" if self.done else ""
+            return Reason(f"{left}: this is a `fast_dev_run`.", expected=True)
+        resumes = trainer.ckpt_path is not None and not _restored_by_tuner(trainer)
+        if resumes or trainer.global_step > 0:
+            return Reason(f"{left}: this fit continues an earlier one.", expected=True)
+        return reason_to_leave(module, self.method, self.force)
 
     def _optimize(self, trainer: Trainer, module: LightningModule) -> Result:
         with ExitStack() as stack:
@@ -106,24 +124,33 @@ class InitCallback(Callback):
             return optimize(
                 module,
                 batches,
-                method=self.method,
+                method=self.settings.method_for(trainer.optimizers),
                 compute_loss=_training_loss,
-                **self.options,  # type: ignore[arg-type]
+                **self.settings.options,
             )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, bool]:
         """What a checkpoint keeps."""
         return {"done": self.done}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What a checkpoint has kept."""
+    def load_state_dict(self, state_dict: dict[str, bool]) -> None:
+        """Restore what a checkpoint has kept."""
         self.done = bool(state_dict["done"])
+
+
+def _restored_by_tuner(trainer: Trainer) -> bool:
+    """Whether the trainer's checkpoint is one of the learning rate finder or batch size finder.
+
+    They save a checkpoint, try some steps and restore it.
+    """
+    return Path(trainer.ckpt_path or "").name.startswith((".lr_find_", ".scale_batch_size_"))
 
 
 class _Batches:
     """The batches of the loader that the trainer was given, as they reach ``training_step``.
 
-    The trainer's own iterator is not touched: it reads ahead, and would miss what is read here.
+    The trainer's own iterator is not used: it prefetches, and training would miss what is read
+    here.
     """
 
     def __init__(self, trainer: Trainer, module: LightningModule) -> None:
@@ -132,14 +159,14 @@ class _Batches:
         combined = isinstance(found, CombinedLoader)
         self.loaders = found if combined else CombinedLoader(found, "max_size_cycle")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         for batch, _, _ in self.loaders:
             batch = self.trainer.precision_plugin.convert_input(batch)
             batch = self.module._on_before_batch_transfer(batch, dataloader_idx=0)
             yield self.trainer.strategy.batch_to_device(batch, dataloader_idx=0)
 
 
-def _training_loss(module: LightningModule, batch: Any) -> Tensor:
+def _training_loss(module: LightningModule, batch: object) -> Tensor:
     """The loss that ``training_step`` returns, by itself or in a dict."""
     two = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
     output = module.training_step(batch, 0) if two else module.training_step(batch)
@@ -163,7 +190,7 @@ def _check(trainer: Trainer, module: LightningModule) -> None:
     if type(trainer.strategy) not in (SingleDeviceStrategy, DDPStrategy):
         raise ValueError(
             f"`InitCallback` works on one device and with DDP. Found `strategy = "
-            f"{type(trainer.strategy).__name__}`, which may hold parameters in parts. Call "
+            f"{type(trainer.strategy).__name__}`, which may shard parameters. Call "
             "`neuroinit.nio_(module, loader, compute_loss=...)` before `trainer.fit`."
         )
     check_alone(module, trainer.world_size)
@@ -171,22 +198,32 @@ def _check(trainer: Trainer, module: LightningModule) -> None:
 
 @contextmanager
 def _silent(trainer: Trainer, module: LightningModule) -> Iterator[None]:
-    """Whatever a ``training_step`` logs goes nowhere: no training step has been made yet."""
-    loggers, had = trainer.loggers, {k: v for k, v in vars(module).items() if k in _LOGS}
+    """Drop what ``training_step`` logs: no training step has been made yet."""
+    loggers = trainer.loggers
     trainer.loggers = [DummyLogger() for _ in loggers]
-    for name in _LOGS:
-        object.__setattr__(module, name, _nothing)
     try:
-        yield
+        with muted(module, "log", "log_dict"):
+            yield
     finally:
         trainer.loggers = loggers
-        for name in _LOGS:
-            object.__delattr__(module, name)
-        vars(module).update(had)
 
 
-_LOGS = ("log", "log_dict")
+_load_state_dict = LightningModule.load_state_dict
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Stands in for ``self.log``."""
+@functools.wraps(_load_state_dict)
+def _noting_load(self: LightningModule, *args: Any, **kwargs: Any) -> Any:
+    """``load_state_dict`` that also remembers which modules were loaded.
+
+    ``load_from_checkpoint`` leaves no trace on a module, and this method is where it loads the
+    weights. It does not count when a tuner restores a module.
+    """
+    found = _load_state_dict(self, *args, **kwargs)
+    trainer = self._trainer
+    running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
+    if not (running and _restored_by_tuner(self.trainer)):
+        note(self, Event.LOADED)
+    return found
+
+
+LightningModule.load_state_dict = _noting_load  # type: ignore[method-assign,assignment]

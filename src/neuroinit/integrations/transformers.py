@@ -1,25 +1,31 @@
 """A callback for the Hugging Face Trainer; needs ``pip install "neuroinit[transformers]"``.
 
-A loop of one's own with Accelerate needs no callback: call :func:`neuroinit.nio_` on the model,
+A loop of your own with Accelerate needs no callback: call :func:`neuroinit.nio_` on the model,
 before or after ``accelerator.prepare``.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import Any
+import copy
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import Unpack
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from neuroinit.common.checks import check_callable
-from neuroinit.common.errors import needs_extra
+from neuroinit.common.errors import needs_extra, warn
 from neuroinit.integrations.common import (
     check_alone,
-    checked_method,
+    leave_alone,
     metrics,
+    muted,
     once_for_all,
     undisturbed,
 )
+from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
+from neuroinit.integrations.past import Event, Reason, note, reason_to_leave
 from neuroinit.methods.base import Initialization
 from neuroinit.model.problem import ComputeLoss
 from neuroinit.run.optimize import optimize
@@ -27,12 +33,26 @@ from neuroinit.run.result import Result
 
 with needs_extra("transformers"):
     from accelerate.utils import broadcast_object_list
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import (
+        Trainer,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
 
-log = logging.getLogger(__name__)
+    from neuroinit.integrations.hf_trainer import (
+        Inputs,
+        TrainerBatches,
+        TrainerLoss,
+        calling_trainer,
+        own_training_step,
+        stepped,
+        torch_optimizer,
+    )
 
 
-def model_loss(model: nn.Module, batch: Any) -> Tensor:
+def model_loss(model: nn.Module, batch: Inputs) -> Tensor:
     """The loss that a Hugging Face model computes by itself when a batch has labels."""
     output = model(**batch)
     loss: Tensor | None = output.get("loss") if isinstance(output, dict) else None
@@ -45,43 +65,54 @@ def model_loss(model: nn.Module, batch: Any) -> Tensor:
 
 
 class InitCallback(TrainerCallback):
-    """Optimizes the initialization when training begins, at step 0 only.
+    """Optimizes the initialization when training begins, for the trainer's own loss.
 
-    Parameters change in place, so the trainer's optimizer stays valid; the random state and the
-    order of the training samples stay as they would have been. Before, after and every step's
-    record are appended to ``trainer.state.log_history``. With several processes the first one
-    computes, and all take over its scales.
+    A model is initialized once, and never after a training step. It is left alone when training
+    resumes from a checkpoint, and, with a warning, when its weights come from ``from_pretrained``
+    or were trained before. One callback can serve several models.
+
+    Parameters change in place, so the trainer's optimizer stays valid. The random state and the
+    order of the training samples are as without the callback. The record of every step, and before
+    and after, go to ``on_log`` of all callbacks and to ``trainer.state.log_history``. With several
+    processes the first one computes, and all use its scales.
 
     Args:
-        method: What to optimize; ``NIO()`` by default.
-        compute_loss: ``compute_loss(model, batch)``; by default the model's own loss. Needed where
-            the trainer has a loss of its own.
-        engine: As for :func:`neuroinit.optimize`, as are ``microbatch`` and ``progress``.
+        method: What to optimize; by default NIO with the fields below. With SGD, NIO gets
+            the highest learning rate of its schedule as ``rate``, unless you pass a method.
+        compute_loss: ``compute_loss(model, batch)``; by default ``compute_loss`` of the trainer,
+            with its label smoothing or ``compute_loss_func``.
+        force: Initialize a model whose weights were loaded or trained before.
+        **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
+            arguments of :func:`neuroinit.optimize`, such as ``engine="stream"``.
 
     Attributes:
-        result: The :class:`neuroinit.Result`, or ``None`` if it has not run.
+        result: The last :class:`neuroinit.Result`, or ``None`` if it has not run.
 
     Example:
-        >>> callback = InitCallback()  # Trainer(model, args, callbacks=[callback], ...).train()
-        >>> callback.result is None
-        True
+        >>> callback = InitCallback(steps=20)  # Trainer(model, callbacks=[callback], ...).train()
+        >>> callback.method.steps, callback.result
+        (20, None)
     """
 
+    @show_options
     def __init__(
         self,
         method: Initialization | None = None,
         *,
         compute_loss: ComputeLoss | None = None,
-        engine: str = "auto",
-        microbatch: int | None = None,
-        progress: bool = True,
+        force: bool = False,
+        **options: Unpack[CallbackOptions],
     ) -> None:
-        self.method = checked_method(method)
+        self.settings = callback_settings(method, options)
         if compute_loss is not None:
             check_callable("compute_loss", compute_loss)
-        self.compute_loss = compute_loss or model_loss
-        self.options = {"engine": engine, "microbatch": microbatch, "progress": progress}
+        self.compute_loss, self.force = compute_loss, force
         self.result: Result | None = None
+
+    @property
+    def method(self) -> Initialization:
+        """The method, as it was passed or made from the options."""
+        return self.settings.method
 
     def on_train_begin(
         self,
@@ -89,50 +120,100 @@ class InitCallback(TrainerCallback):
         state: TrainerState,
         control: TrainerControl,
         model: nn.Module | None = None,
-        train_dataloader: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Optimize and apply, unless training goes on from a checkpoint."""
-        if state.global_step > 0:
-            log.info(
-                "neuroinit leaves the weights alone: training goes on at %d.", state.global_step
-            )
-            return
+        train_dataloader: Iterable[Inputs] | None = None,
+        optimizer: Optimizer | None = None,
+        **kwargs: object,
+    ) -> TrainerControl:
+        """Optimize and apply, unless there is a reason not to."""
         if model is None or train_dataloader is None:
             raise ValueError("`InitCallback` needs the trainer's `model` and `train_dataloader`.")
-        _check(args, model)
         broadcast = _broadcast if args.world_size > 1 else None
-        self.result = once_for_all(
-            lambda: self._optimize(model, train_dataloader), args.process_index, broadcast
-        )
-        self.result.apply_(model)
-        for step, values in metrics(self.result):
-            state.log_history.append({**values, "neuroinit/step": step, "step": 0})
+        optimizer = torch_optimizer(optimizer)
+        reason = self._reason_to_leave(state, model, optimizer)
+        if not leave_alone(reason, args.process_index, broadcast):
+            _check(args, model)
+            trainer = calling_trainer()
+            self.result = once_for_all(
+                lambda: self._optimize(model, optimizer, trainer, train_dataloader),
+                args.process_index,
+                broadcast,
+            )
+            self.result.apply_(model)
+            control = _logged(self.result, trainer, args, state, control)
+        note(model, Event.USED)
+        return control
 
-    def _optimize(self, model: nn.Module, loader: Any) -> Result:
+    def _reason_to_leave(
+        self, state: TrainerState, model: nn.Module, optimizer: Optimizer | None
+    ) -> Reason | None:
+        if state.global_step > 0:
+            name, step = type(model).__name__, state.global_step
+            return Reason(f"`InitCallback` left `{name}` alone: training is at step {step}.", True)
+        return reason_to_leave(model, self.method, self.force, stepped(optimizer))
+
+    def _optimize(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        trainer: Trainer | None,
+        loader: Iterable[Inputs],
+    ) -> Result:
         # below Accelerate's loader, which counts what is read as training steps
         loader = getattr(loader, "base_dataloader", loader)
-        with undisturbed(loader):
+        compute_loss = self.compute_loss or _loss_of(trainer)
+        with undisturbed(loader), muted(trainer, "log") if trainer else nullcontext():
             return optimize(
                 model,
-                loader,
-                method=self.method,
-                compute_loss=self.compute_loss,
-                **self.options,  # type: ignore[arg-type]
+                TrainerBatches(trainer, loader),
+                method=self.settings.method_for([] if optimizer is None else [optimizer]),
+                compute_loss=compute_loss,
+                **self.settings.options,
             )
+
+
+def _loss_of(trainer: Trainer | None) -> ComputeLoss:
+    """The trainer's loss; a training step of its own may use another one."""
+    if trainer is None:
+        raise ValueError(
+            "`InitCallback` found no Trainer that calls it, so it does not know the loss. Pass "
+            "`InitCallback(compute_loss=lambda model, batch: ...)`."
+        )
+    if own_training_step(trainer):
+        warn(
+            f"`{type(trainer).__name__}` overrides `training_step`. The initialization uses its "
+            "`compute_loss`. If training uses another loss, pass `InitCallback(compute_loss=...)`."
+        )
+    return TrainerLoss(trainer)
+
+
+def _logged(
+    result: Result,
+    trainer: Trainer | None,
+    args: TrainingArguments,
+    state: TrainerState,
+    control: TrainerControl,
+) -> TrainerControl:
+    """Send the records to ``on_log`` of all callbacks, each with its own step."""
+    for step, values in metrics(result):
+        state.log_history.append({**values, "neuroinit/step": step, "step": state.global_step})
+        if trainer is not None:
+            shown = copy.copy(state)  # loggers take the step from it; the trainer's stays
+            shown.global_step = step
+            control = trainer.callback_handler.on_log(args, shown, control, dict(values))
+    return control
 
 
 def _check(args: TrainingArguments, model: nn.Module) -> None:
     sharded = [name for name in ("deepspeed", "fsdp") if getattr(args, name, None)]
     if sharded:
         raise ValueError(
-            f"`{sharded[0]}` holds parameters in parts, which cannot be scaled. Call "
+            f"`{sharded[0]}` shards the parameters, which cannot be scaled then. Call "
             "`neuroinit.nio_(model, loader, compute_loss=...)` before the Trainer is made."
         )
     check_alone(model, args.world_size)
 
 
-def _broadcast(value: Any) -> Any:
+def _broadcast(value: object) -> object:
     held = [value]
     broadcast_object_list(held)
     return held[0]

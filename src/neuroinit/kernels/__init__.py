@@ -1,1 +1,4 @@
-"""Replacements for torch's layers while a model is differentiated; internal."""
+"""Replacements for torch's layers while a model is differentiated; internal.
+
+Read ``context.py`` first, then ``function_mode.py``, then the layers.
+"""

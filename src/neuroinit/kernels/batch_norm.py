@@ -1,12 +1,13 @@
 """Batch normalization with a double backward of few passes through memory.
 
-With ``xh = (x - mean) rstd``, ``P u = u - mean(u) - xh mean(u xh)`` and the gain ``w``, the
-gradients are ``gx = w rstd P gy``, ``gw = sum gy xh``, ``gb = sum gy``. For the directions ``a, v,
-vb`` of these three, and ``t = sum gy rstd P a``, per channel of ``N`` entries,
+With statistics over the ``N`` entries of every channel, ``xh = (x - mean) rstd`` and the projection
+``P u = u - mean(u) - xh mean(u xh)``, the output is ``y = w xh + b`` and the gradients are
+``gx = w rstd P gy``, ``gw = sum gy xh``, ``gb = sum gy``. The second backward differentiates
+``<a, gx> + <v, gw> + <vb, gb>``. With ``t = sum gy rstd P a`` for every channel,
 
     by gy:  w rstd P a + v xh + vb
     by w:   t
-    by x:   rstd P q - (w t rstd / N) xh,   q = (v - (w rstd / N) sum(a xh)) gy - (w rstd / N) gw a.
+    by x:   rstd P q - (w t rstd / N) xh,   q = (v - (w rstd / N) sum(a xh)) gy - (w rstd / N) gw a
 
 ``rstd P`` is torch's own backward of batch normalization: one kernel.
 """
@@ -18,17 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.kernels.context import KernelContext, Saved, without_function_mode
+from neuroinit.kernels import normalization
+from neuroinit.kernels.context import (
+    KernelContext,
+    Saved,
+    transforms_active,
+    without_function_mode,
+)
 
 
-def normalized(
-    args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
-) -> Tensor | None:
-    """A call of ``F.batch_norm``; ``None`` where it takes no statistics of its input."""
-    return _batch_norm(*args, context=context, **kwargs)
-
-
-def _batch_norm(
+def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -40,24 +40,56 @@ def _batch_norm(
     *,
     context: KernelContext,
 ) -> Tensor | None:
-    alike = all(t is None or t.dtype == input.dtype for t in (weight, bias))
-    if not training or not alike or input.numel() == input.shape[1]:
+    """``F.batch_norm`` of an input of shape ``(samples, channels, ...)`` with its own statistics.
+
+    ``None`` leaves the call to torch: running statistics are used, dtypes differ, or a channel has
+    a single entry. Under a ``torch.func`` transform the running statistics are not updated.
+    """
+    tensors = input, weight, bias
+    alike = all(t is None or t.dtype == input.dtype for t in tensors)
+    single = input.numel() == input.shape[1]
+    if not training or not alike or single or not normalization.are_plain(*tensors):
         return None
+    if transforms_active():
+        shape = normalization.channel_shape(input)
+        gain, shift = (None if t is None else t.view(shape) for t in (weight, bias))
+        return normalization.normalize(input, _other_dims(input), gain, shift, eps)
     running = running_mean, running_var, momentum
-    found: Tensor = _Forward.apply(input, weight, bias, running, eps, context)  # type: ignore[no-untyped-call]
+    found: Tensor = _BatchNorm.apply(input, weight, bias, running, eps, context)  # type: ignore[no-untyped-call]
     return found
 
 
-def _backward(gy: Tensor, x: Tensor, w: Tensor | None, saved: tuple[Any, ...]) -> Any:
-    mean, rstd, eps = saved
-    mask = [True, True, True]
-    return torch.ops.aten.native_batch_norm_backward(
-        gy, x, w, None, None, mean, rstd, True, eps, mask
+def _other_dims(x: Tensor) -> tuple[int, ...]:
+    """All dimensions but that of the channels."""
+    return (0, *range(2, x.dim()))
+
+
+Statistics = tuple[Tensor, Tensor, float]  # mean, rstd, eps
+
+
+def _fused_gradients(
+    gy: Tensor, x: Tensor, w: Tensor | None, statistics: Statistics
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``w rstd P gy``, ``sum gy xh``, ``sum gy``, by torch's kernel."""
+    mean, rstd, eps = statistics
+    found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_batch_norm_backward(
+        gy, x, w, None, None, mean, rstd, True, eps, [True, True, True]
     )
+    return found
 
 
-class _Forward(torch.autograd.Function):
-    """The normalization; its backward is :class:`_Backward` the first time, plain the second."""
+def _plain_gradients(
+    gy: Tensor, x: Tensor, w: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same from operators that can be differentiated any number of times."""
+    dims = _other_dims(x)
+    gain = None if w is None else w.view(normalization.channel_shape(x))
+    gx, product = normalization.gradients(gy, x, gain, dims, eps)
+    return gx, product.sum(dims), gy.sum(dims)
+
+
+class _BatchNorm(torch.autograd.Function):
+    """``w xh + b``; its gradient in the first backward is :class:`_BatchNormGradients`."""
 
     @staticmethod
     def forward(
@@ -65,7 +97,7 @@ class _Forward(torch.autograd.Function):
         x: Tensor,
         w: Tensor | None,
         b: Tensor | None,
-        running: tuple[Any, Any, float],
+        running: tuple[Tensor | None, Tensor | None, float],
         eps: float,
         context: KernelContext,
     ) -> Tensor:
@@ -78,26 +110,28 @@ class _Forward(torch.autograd.Function):
     @without_function_mode
     def backward(ctx: Any, saved: Saved, gy: Tensor) -> tuple[Tensor | None, ...]:
         x, w, mean, rstd = saved
-        kept = mean, rstd, ctx.eps
-        if ctx.context.second_backward:
-            gx, gw, gb = _backward(gy, x, w, kept)
+        statistics = mean, rstd, ctx.eps
+        if ctx.context.first_backward:
+            found = _BatchNormGradients.apply(gy, x, w, statistics)  # type: ignore[no-untyped-call]
+        elif torch.is_grad_enabled():
+            found = _plain_gradients(gy, x, w, ctx.eps)
         else:
-            gx, gw, gb = _Backward.apply(gy, x, w, kept)  # type: ignore[no-untyped-call]
-        by_x, by_w, by_b, *_ = ctx.needs_input_grad
-        return gx if by_x else None, gw if by_w else None, gb if by_b else None, None, None, None
+            found = _fused_gradients(gy, x, w, statistics)
+        wanted = zip(found, ctx.needs_input_grad, strict=False)
+        return *(g if needed else None for g, needed in wanted), None, None, None
 
 
-class _Backward(torch.autograd.Function):
-    """The gradients of the normalization, and their own backward."""
+class _BatchNormGradients(torch.autograd.Function):
+    """``gx, gw, gb``, and their backward by ``gy``, ``x`` and ``w``."""
 
     @staticmethod
     def forward(
-        ctx: Any, gy: Tensor, x: Tensor, w: Tensor | None, kept: tuple[Any, ...]
+        ctx: Any, gy: Tensor, x: Tensor, w: Tensor | None, statistics: Statistics
     ) -> tuple[Tensor, ...]:
-        gx, gw, gb = _backward(gy, x, w, kept)
+        gx, gw, gb = _fused_gradients(gy, x, w, statistics)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(gy, x, w, gw, *kept[:2])
-        ctx.eps = kept[2]
+        ctx.save_for_backward(gy, x, w, gw, *statistics[:2])
+        ctx.eps = statistics[2]
         return gx, gw, gb
 
     @staticmethod
@@ -106,24 +140,23 @@ class _Backward(torch.autograd.Function):
         ctx: Any, saved: Saved, a: Tensor | None, v: Tensor | None, vb: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         gy, x, w, gw, mean, rstd = saved
-        kept, ones = (mean, rstd, ctx.eps), torch.ones_like(mean)
+        statistics, ones = (mean, rstd, ctx.eps), torch.ones_like(mean)
         gain = ones if w is None else w
         a = torch.zeros_like(gy) if a is None else a
         v = torch.zeros_like(mean) if v is None else v
-        count = x.numel() // x.shape[1]
-        wide = (-1, *(1 for _ in x.shape[2:]))
+        share = gain * rstd / (x.numel() // x.shape[1])
+        shape = normalization.channel_shape(x)
 
-        def fit(channels: Tensor) -> Tensor:
-            return channels.view(wide)
+        def fit(values: Tensor) -> Tensor:
+            return values.view(shape)
 
-        pa, a_xh, _ = _backward(a, x, ones, kept)
-        t = (gy * pa).sum([0, *range(2, x.dim())])
+        pa, a_xh, _ = _fused_gradients(a, x, ones, statistics)  # rstd P a, sum a xh
+        t = (gy * pa).sum(_other_dims(x))
         slope = v * rstd
         shift = -slope * mean if vb is None else vb - slope * mean
         ggy = torch.addcmul(fit(shift), x, fit(slope)).addcmul_(pa, fit(gain))
-        share = gain * rstd / count
         q = (a * fit(-share * gw)).addcmul_(gy, fit(v - share * a_xh))
-        gx, _, _ = _backward(q, x, ones, kept)
+        gx, _, _ = _fused_gradients(q, x, ones, statistics)
         slope = -share * t * rstd
         gx.addcmul_(x, fit(slope)).add_(fit(-slope * mean))
         return ggy, gx, None if w is None else t, None

@@ -1,8 +1,10 @@
 """Parameters that are added to activations or multiply them, with a gradient for every piece.
 
-``x + p`` is computed as ``x + q``, where ``q`` has ``p`` once for every row of ``x``, without a
-copy. What comes back for ``q`` is summed piece by piece. ``p`` may be a part or another view of a
-parameter, as the table of relative positions in a Swin transformer.
+For an activation ``x`` of shape ``(rows, ...)`` and a parameter ``p`` that broadcasts against it,
+``x + p`` is computed as ``x + q``, where ``q[i] = p`` for every row ``i``, without a copy. The
+gradient by ``q`` has a row for every row of ``x``; its sum over the rows of a piece is the gradient
+of the piece by ``p``. ``p`` may be a part or another view of a parameter, such as the table of
+relative positions in a Swin transformer.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from neuroinit.kernels.context import (
     PieceParameters,
     Saved,
     Slices,
-    by_slice,
+    per_slice,
+    transforms_active,
     without_function_mode,
 )
 
@@ -32,72 +35,84 @@ VIEWS = {
     "squeeze",
     "unsqueeze",
 }
-SPREAD = ELEMENTWISE | VIEWS | {"expand"}
+BROADCASTING = ELEMENTWISE | VIEWS | {"expand"}
 
 
-def spread(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext) -> Any:
-    """A call of ``x + p``, ``x * p``, ``p.expand`` or a view; ``None`` where it is no such."""
+def broadcast_parameter(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+) -> Tensor | None:
+    """The result of ``x + p``, ``x - p``, ``x * p``, ``p.expand(...)`` or of a view of ``p``.
+
+    ``p`` is one parameter with a leaf, or was computed from one. ``None`` for all other calls.
+
+    Args:
+        func: torch's function, of a name in ``BROADCASTING``.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        context: The pieces.
+    """
     name, pieces = getattr(func, "__name__", ""), context.pieces
-    if pieces is None or name not in SPREAD:
+    if pieces is None or name not in BROADCASTING or transforms_active():
         return None
-    known = [
-        isinstance(a, Tensor) and (id(a) in pieces.leaves or id(a) in pieces.derived) for a in args
-    ]
+    known = [isinstance(a, Tensor) and pieces.known_leaf(a) is not None for a in args]
     if sum(known) != 1:
         return None
-    place = known.index(True)
-    p = args[place]
+    position = known.index(True)
+    p = args[position]
     if name == "expand":
         sizes = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-        return _expanded(p, tuple(sizes), context, pieces)
+        return _expand(p, tuple(sizes), context, pieces)
     if name in VIEWS:
-        return _viewed(func, p, args[1:], kwargs, pieces) if place == 0 else None
-    x = args[1 - place] if len(args) == 2 else None
+        return _view(func, p, args[1:], kwargs, pieces) if position == 0 else None
+    x = args[1 - position] if len(args) == 2 else None
     if not isinstance(x, Tensor) or not _broadcasts(p, x):
         return None
-    q = _repeated(p, x, context, pieces)
-    return func(*((q, x) if place == 0 else (x, q)), **kwargs)
-
-
-def _viewed(
-    func: Any, p: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: PieceParameters
-) -> Tensor:
-    """The same of a parameter and of its pieces."""
-    made: Tensor = func(p, *args, **kwargs)
-    if made is not p:
-        leaf = torch.vmap(lambda p: func(p, *args, **kwargs))(_leaf(p, pieces))
-        pieces.derived[id(made)] = made, leaf
-    return made
-
-
-def _leaf(p: Tensor, pieces: PieceParameters) -> Tensor:
-    return pieces.leaves[id(p)] if id(p) in pieces.leaves else pieces.derived[id(p)][1]
-
-
-def _broadcasts(p: Tensor, x: Tensor) -> bool:
-    return p.dim() < x.dim() or (p.dim() == x.dim() > 1 and p.shape[0] == 1)
-
-
-def _expanded(
-    p: Tensor, sizes: tuple[int, ...], context: KernelContext, pieces: PieceParameters
-) -> Tensor | None:
-    """One copy of a parameter for every sample, as of a class token."""
-    if p.dim() < 2 or len(sizes) != p.dim() or p.shape[0] != 1:
-        return None
-    x = p.detach().expand(sizes)
-    return _repeated(p, x, context, pieces).expand(x.shape)
-
-
-def _repeated(p: Tensor, x: Tensor, context: KernelContext, pieces: PieceParameters) -> Tensor:
-    """``p`` once for every row of ``x``, in a form that broadcasts against it."""
-    own = p.shape[1:] if p.dim() == x.dim() else p.shape
-    shape = (len(x), *([1] * (x.dim() - 1 - len(own))), *own)
-    found: Tensor = _Repeat.apply(p, _leaf(p, pieces), shape, context, pieces.slices(x))  # type: ignore[no-untyped-call]
+    q = _repeat(p, x, context, pieces)
+    found: Tensor = func(*((q, x) if position == 0 else (x, q)), **kwargs)
     return found
 
 
-class _Repeat(torch.autograd.Function):
-    """Copies of a parameter without a copy; the gradient by piece the first time, then the sum."""
+def _view(
+    func: Any, p: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: PieceParameters
+) -> Tensor:
+    """``func(p)``; its leaf is the same view of every entry of the leaf of ``p``."""
+    view: Tensor = func(p, *args, **kwargs)
+    if view is not p:
+        leaf = torch.vmap(lambda p: func(p, *args, **kwargs))(pieces.known_leaf(p))
+        pieces.derived[id(view)] = view, leaf
+    return view
+
+
+def _broadcasts(p: Tensor, x: Tensor) -> bool:
+    """Whether ``p`` is the same for all rows of ``x``."""
+    return p.dim() < x.dim() or (p.dim() == x.dim() > 1 and p.shape[0] == 1)
+
+
+def _expand(
+    p: Tensor, sizes: tuple[int, ...], context: KernelContext, pieces: PieceParameters
+) -> Tensor | None:
+    """``p.expand(samples, ...)`` for ``p`` of shape ``(1, ...)``, such as a class token."""
+    if p.dim() < 2 or len(sizes) != p.dim() or p.shape[0] != 1:
+        return None
+    x = p.detach().expand(sizes)
+    return _repeat(p, x, context, pieces).expand(x.shape)
+
+
+def _repeat(p: Tensor, x: Tensor, context: KernelContext, pieces: PieceParameters) -> Tensor:
+    """``p`` once for every row of ``x``, of shape ``(rows, 1, ..., 1, *shape of p)``."""
+    own = p.shape[1:] if p.dim() == x.dim() else p.shape
+    shape = (len(x), *[1] * (x.dim() - 1 - len(own)), *own)
+    settings = pieces.known_leaf(p), shape, context, pieces.slices(x)
+    found: Tensor = _RepeatRows.apply(p, *settings)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _RepeatRows(torch.autograd.Function):
+    """``q[i] = p`` for every row, without a copy.
+
+    The gradient is the sum over rows; in the first backward the sums over the rows of every piece,
+    by the leaf of ``p``.
+    """
 
     @staticmethod
     def forward(
@@ -114,7 +129,9 @@ class _Repeat(torch.autograd.Function):
     @staticmethod
     @without_function_mode
     def backward(ctx: Any, saved: Saved, g: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.context.second_backward:
-            return g.sum(0).reshape(ctx.shape), None, None, None, None
-        by_piece = by_slice(lambda g: g.sum(0).reshape(ctx.shape), ctx.slices, g)
-        return None, by_piece, None, None, None
+        def row_sum(g: Tensor) -> Tensor:
+            return g.sum(0).reshape(ctx.shape)
+
+        if ctx.context.first_backward:
+            return None, per_slice(row_sum, ctx.slices, g), None, None, None
+        return row_sum(g), None, None, None, None

@@ -1,14 +1,29 @@
-"""What the replaced layers need to know about the pass that they are part of."""
+"""What the replaced layers have to know about the pass that they are part of.
+
+A derivative by the scales takes three passes over a model:
+
+1. The forward pass, in which :class:`~neuroinit.kernels.function_mode.ReplacedLayers` is active.
+2. The first backward: ``differentiate(..., context=context)``. It gives the gradient by the
+   parameters, or the gradients of several pieces of the batch.
+3. The second backward: the same call while ``context.second_backward`` is set. It gives the
+   derivative of ``sum <gradient, direction>`` by the scales.
+
+A backward pass that the user's own code starts, as a gradient penalty does in the forward pass, is
+neither of the two. The replaced layers then compute their gradient from operators of torch that
+can be differentiated any number of times, so that the passes above are exact for such a loss, too.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Slices = list[slice] | None
 Saved = tuple[Tensor, ...]
@@ -27,7 +42,7 @@ class PieceParameters:
         leaves: Parameter id -> leaf of shape ``(pieces, *parameter.shape)``. Entry ``s`` of its
             gradient is the gradient of piece ``s``.
         derived: Tensor id -> ``(tensor, leaf)`` for tensors computed from one parameter, such as
-            views.
+            views. The tensor is kept so that its id stays its own.
     """
 
     intervals: tuple[tuple[int, int], ...]
@@ -35,19 +50,33 @@ class PieceParameters:
     derived: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def slices(self, x: Tensor) -> list[slice]:
-        """The slice of every piece in an activation with a fixed number of rows a sample."""
-        each, rest = divmod(len(x), self.intervals[-1][1]) if x.dim() > 1 else (0, 1)
-        if rest or not each:
+        """The rows of every piece in an activation of shape ``(samples * n, ...)``, for any n.
+
+        Raises:
+            NotSeparableError: The first dimension is not a multiple of the number of samples.
+        """
+        rows, rest = divmod(len(x), self.intervals[-1][1]) if x.dim() > 1 else (0, 1)
+        if rest or not rows:
             raise NotSeparableError
-        return [slice(start * each, stop * each) for start, stop in self.intervals]
+        return [slice(start * rows, stop * rows) for start, stop in self.intervals]
 
     def leaf(self, parameter: Tensor | None) -> Tensor | None:
-        """The leaf of a parameter, ``None`` if it needs no gradient."""
+        """The leaf of a parameter, ``None`` if it needs no gradient.
+
+        Raises:
+            NotSeparableError: The tensor is not a parameter but computed from parameters.
+        """
         if parameter is None or not parameter.requires_grad:
             return None
         if not parameter.is_leaf:
             raise NotSeparableError
         return self.leaves.get(id(parameter))
+
+    def known_leaf(self, tensor: Any) -> Tensor | None:
+        """The leaf of a parameter or of a tensor in ``derived``, ``None`` for all others."""
+        if id(tensor) in self.leaves:
+            return self.leaves[id(tensor)]
+        return self.derived[id(tensor)][1] if id(tensor) in self.derived else None
 
 
 @dataclass
@@ -56,28 +85,69 @@ class KernelContext:
 
     Args:
         scales: Weight id -> scalar tensor equal to one that multiplies the weight. The derivative
-            by a scale is taken by this tensor, see ``products.py``.
-        second_backward: Whether the backward pass under way is the second one.
+            by a scale is taken by this tensor, see ``linear_and_convolution.py``.
+        second_backward: Whether the next call of ``differentiate`` is the second backward. The
+            caller sets and resets it.
         pieces: Set for one pass over several pieces of a batch.
     """
 
     scales: dict[int, Tensor] = field(default_factory=dict)
     second_backward: bool = False
     pieces: PieceParameters | None = None
+    _differentiating: bool = field(default=False, init=False)
 
     def __bool__(self) -> bool:
         return bool(self.scales) or self.pieces is not None
 
+    @property
+    def first_backward(self) -> bool:
+        """Whether the first backward is under way, of a context with scales or pieces.
 
-def by_slice(function: Callable[..., Tensor], slices: Slices, *args: Tensor) -> Tensor:
-    """``function(*args)``; with slices, the stacked results of every slice of the arguments."""
+        It is false in a backward pass that the user's code has started.
+        """
+        return self._differentiating and not self.second_backward and bool(self)
+
+    @contextmanager
+    def differentiating(self) -> Iterator[None]:
+        """Backward passes inside are ours; ``differentiate`` opens this."""
+        outer, self._differentiating = self._differentiating, True
+        try:
+            yield
+        finally:
+            self._differentiating = outer
+
+
+def transforms_active() -> bool:
+    """Whether a ``torch.func`` transform or forward-mode differentiation is under way.
+
+    Our autograd functions support neither, so layers are then computed by operators of torch.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def per_slice(function: Callable[..., Tensor], slices: Slices, *args: Tensor) -> Tensor:
+    """``function(*args)``; with slices, its results for ``a[s]`` of all arguments, stacked."""
     if slices is None:
         return function(*args)
     return torch.stack([function(*(a[s] for a in args)) for s in slices])
 
 
+def slice_directions(slices: Slices, direction: Tensor) -> list[tuple[slice, Tensor]]:
+    """Each slice with its entry of a direction ``(slices, ...)``; or all rows with all of it."""
+    if slices is None:
+        return [(slice(None), direction)]
+    return list(zip(slices, direction, strict=True))
+
+
+def leaf_gradients(
+    separate: bool, gw: Tensor | None, gb: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """The gradients by weight, bias and their two leaves: by the leaves if they are separate."""
+    return (None, None, gw, gb) if separate else (gw, gb, None, None)
+
+
 def without_function_mode(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a backward whose own operators are not replaced by :class:`ReplacedLayers`.
+    """Run a backward whose own operators are not replaced by ``ReplacedLayers``.
 
     Saved tensors are read outside, because reading them may run a checkpointed part of the model
     again, where layers have to be replaced.

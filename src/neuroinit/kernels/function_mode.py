@@ -1,37 +1,43 @@
-"""Functions of torch that are replaced while a model runs: by quiet ones, or by ones of our own."""
+"""The function mode that replaces torch's layers while a model runs, and the backward pass."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from neuroinit.kernels.activations import ACTIVATIONS, activated
-from neuroinit.kernels.batch_norm import normalized
-from neuroinit.kernels.broadcasting import SPREAD, spread
-from neuroinit.kernels.composed_layers import attended, embedded, normed
+from neuroinit.kernels.attention import multi_head_attention
+from neuroinit.kernels.batch_norm import batch_norm
+from neuroinit.kernels.bilinear import READERS
+from neuroinit.kernels.broadcasting import BROADCASTING, broadcast_parameter
 from neuroinit.kernels.context import KernelContext
-from neuroinit.kernels.layer_norm import layer_normalized
-from neuroinit.kernels.products import READERS, marked
+from neuroinit.kernels.embedding import embedding
+from neuroinit.kernels.gain_and_bias import group_norm, instance_norm, rms_norm
+from neuroinit.kernels.layer_norm import layer_norm
+from neuroinit.kernels.linear_and_convolution import linear_or_convolution
 
 
 class ReplacedLayers(TorchFunctionMode):
-    """Dropout returns its input; weight_norm, normalize and hardsigmoid are plain operators.
+    """While it is active, functions of torch are replaced by ones with the same values.
 
-    It is to be active where the model's code runs: in its forward pass, and in backward passes for
+    - Dropout returns its input.
+    - ``weight_norm``, ``normalize``, ``hardsigmoid``, normalization layers and sparse embeddings
+      get derivatives that are right to any order. torch's fused ``_weight_norm`` has a wrong double
+      backward (2.13, CPU, float64: it fails ``torch.autograd.gradgradcheck``), ``hardsigmoid`` has
+      none, and that of ``normalize`` is not finite for a vector of zeros. For the others see
+      ``normalization.py`` and ``embedding.py``.
+    - With scales or pieces, layers with parameters take the derivatives that ``context.py`` tells.
+
+    It has to be active where the model's code runs: in its forward pass, and in backward passes for
     checkpointed modules, which run it again.
 
-    torch's fused ``_weight_norm`` has a wrong double backward (2.13, CPU, float64: it fails
-    ``torch.autograd.gradgradcheck``), ``hardsigmoid`` has none, and that of ``normalize`` is not
-    finite for a vector of zeros. Sparse gradients of embeddings have wrong third derivatives
-    (2.13); dense ones are right.
-
     Args:
-        context: Weights whose products are ours, see :mod:`neuroinit.kernels.products`.
+        context: Scales and pieces; none of them by default.
     """
 
     def __init__(self, context: KernelContext | None = None) -> None:
@@ -45,64 +51,50 @@ class ReplacedLayers(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if not _watched(name) or (name in SPREAD and self.context.pieces is None):
-            return func(*args, **kwargs)
-        if self.context and (ours := self._ours(func, args, kwargs)) is not None:
-            return ours
-        if "dropout" in name and not name.startswith("native"):
-            return args[0] if args else kwargs["input"]
-        if name == "_weight_norm":
-            return _weight_norm(*args, **kwargs)
-        if name == "normalize":
-            return _normalize(*args, **kwargs)
-        if name == "hardsigmoid":
-            return nn.functional.relu6((args[0] if args else kwargs["input"]) + 3) / 6
-        if name in _DROPOUT_ARGUMENT:
-            return func(*_without_dropout(_DROPOUT_ARGUMENT[name], args, kwargs), **kwargs)
-        if name in ("embedding", "embedding_bag") and "sparse" in kwargs:
-            kwargs["sparse"] = False
-        return func(*args, **kwargs)
+        found = self._replacement(func, name, args, kwargs) if _is_watched(name) else None
+        return func(*args, **kwargs) if found is None else found
 
-    def _ours(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is nn.functional.batch_norm:
-            return normalized(args, kwargs, self.context)
-        if func is nn.functional.layer_norm:
-            return layer_normalized(args, kwargs, self.context)
-        if func is nn.functional.multi_head_attention_forward:
+    def _replacement(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result of a call, or ``None`` if it is left to torch."""
+        if name in BROADCASTING:
+            return broadcast_parameter(func, args, kwargs, self.context)
+        if name in READERS:
+            return linear_or_convolution(name, args, kwargs, self.context)
+        if func in _LAYERS:
+            return _LAYERS[func](*args, **kwargs, context=self.context)
+        if func is F.multi_head_attention_forward and self.context:
             with self:
-                return attended(args, kwargs)
-        name = getattr(func, "__name__", "")
-        if name in ACTIVATIONS:
-            return activated(name, args, kwargs)
-        if name in _AFFINE:
-            return normed(name, args, kwargs, self.context)
-        if name == "embedding":
-            return embedded(args, kwargs, self.context)
-        found = marked(name, args, kwargs, self.context)
-        return spread(func, args, kwargs, self.context) if found is None else found
+                found = multi_head_attention(args, kwargs)
+            if found is not None:
+                return found
+        if name in _DROPOUT_POSITION:
+            return _call_without_dropout(func, _DROPOUT_POSITION[name], args, kwargs)
+        if name in _PLAIN:
+            return _PLAIN[name](*args, **kwargs)
+        return (args[0] if args else kwargs["input"]) if _is_dropout(name) else None
 
 
 @functools.cache
-def _watched(name: str) -> bool:
-    """Whether a function of this name can be replaced: most calls are of others."""
-    return "dropout" in name or name in _WATCHED
+def _is_watched(name: str) -> bool:
+    """Whether a function of this name may be replaced: most calls are of others."""
+    return name in _WATCHED or _is_dropout(name)
 
 
-# functions that drop out by themselves, and where the probability stands among their arguments
-_DROPOUT_ARGUMENT = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
-_PLAIN = {"_weight_norm", "normalize", "hardsigmoid", "embedding", "embedding_bag"}
-_AFFINE = {"group_norm", "instance_norm", "rms_norm"}
-_NORMS = {"batch_norm", "layer_norm", *_AFFINE}
-_WATCHED = {*ACTIVATIONS, *READERS, *SPREAD, *_DROPOUT_ARGUMENT, *_PLAIN, *_NORMS}
+def _is_dropout(name: str) -> bool:
+    return "dropout" in name and not name.startswith("native")
 
 
-def _without_dropout(position: int, args: Any, kwargs: dict[str, Any]) -> Any:
+def _call_without_dropout(
+    func: Any, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call a function with a dropout probability of zero, which stands at a position."""
     if len(args) <= position:
-        kwargs["dropout_p"] = 0.0
-        return args
-    return (*args[:position], 0.0, *args[position + 1 :])
+        return func(*args, **{**kwargs, "dropout_p": 0.0})
+    return func(*args[:position], 0.0, *args[position + 1 :], **kwargs)
 
 
 def differentiate(
@@ -113,14 +105,25 @@ def differentiate(
     retain_graph: bool = False,
     context: KernelContext | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """``torch.autograd.grad``, dense, with :class:`ReplacedLayers` active where checkpoints run again.
+    """The gradient of ``sum <outputs, vectors>`` by the inputs, ``None`` where there is none.
 
-    ``torch.autograd.grad`` can itself be overridden by a mode and switches modes off inside, hence
-    the call of the engine below it.
+    It is ``torch.autograd.grad`` with dense results, with :class:`ReplacedLayers` active where
+    checkpointed modules run again, and known to the replaced layers as the first or the second
+    backward of the context. ``torch.autograd.grad`` itself switches modes off inside, hence the
+    call of the engine below it.
+
+    Args:
+        outputs: Tensors with a graph.
+        inputs: What to differentiate by.
+        vectors: Of the shapes of the outputs; ones by default.
+        create_graph: Whether the gradient can be differentiated again.
+        retain_graph: Whether the graph of the outputs is used again.
+        context: That of the forward pass.
     """
+    context = KernelContext() if context is None else context
     if vectors is None:
         vectors = [torch.ones_like(output) for output in outputs]
-    with ReplacedLayers(context):
+    with ReplacedLayers(context), context.differentiating():
         engine = torch.autograd.Variable._execution_engine
         found: tuple[Tensor | None, ...] = engine.run_backward(
             tuple(outputs),
@@ -134,19 +137,48 @@ def differentiate(
     return tuple(g.to_dense() if g is not None and g.is_sparse else g for g in found)
 
 
+# -- the same values, from operators with right derivatives ---------------------------------------
+
+
 def _normalize(
     input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
-    """``F.normalize`` with a second derivative at zero, where a norm has none (padded tokens)."""
+    """``x / max(|x|, eps)`` with a second derivative at zero, where a norm has none."""
     if p != 2.0 or out is not None:
-        return nn.functional.normalize(input, p, dim, eps, out)
-    squared = input.square().sum(dim, keepdim=True).clamp_min(max(eps**2, _least(input)))
-    return input * squared.rsqrt()
-
-
-def _least(tensor: Tensor) -> float:
-    return torch.finfo(tensor.dtype).tiny
+        return F.normalize(input, p, dim, eps, out)
+    least = max(eps**2, torch.finfo(input.dtype).tiny)
+    return input * input.square().sum(dim, keepdim=True).clamp_min(least).rsqrt()
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """``g v / |v|`` with the norms over all dimensions but one."""
     return v * (g / torch.norm_except_dim(v, 2, dim))
+
+
+def _hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """``min(max(x + 3, 0), 6) / 6``."""
+    return F.relu6(input + 3) / 6
+
+
+_PLAIN: dict[str, Callable[..., Tensor]] = {
+    "normalize": _normalize,
+    "_weight_norm": _weight_norm,
+    "hardsigmoid": _hardsigmoid,
+}
+# where the dropout probability stands among the arguments
+_DROPOUT_POSITION = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
+_LAYERS: dict[Any, Callable[..., Any]] = {
+    F.batch_norm: batch_norm,
+    F.layer_norm: layer_norm,
+    F.instance_norm: instance_norm,
+    F.group_norm: group_norm,
+    F.rms_norm: rms_norm,
+    F.embedding: embedding,
+}
+_WATCHED = {
+    *READERS,
+    *BROADCASTING,
+    *_DROPOUT_POSITION,
+    *_PLAIN,
+    *(function.__name__ for function in _LAYERS),
+}

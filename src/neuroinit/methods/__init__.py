@@ -1,1 +1,1 @@
-"""One paper a file: what to maximize, and what bounds it."""
+"""Initializations: one file for each paper, and what they share."""

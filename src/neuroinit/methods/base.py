@@ -1,4 +1,4 @@
-"""The base classes: every initialization, and methods that learn scales."""
+"""Base classes: :class:`Initialization`, and :class:`Method` for those that learn scales."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from neuroinit.common.batches import Batch, batch_size
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number, check_patterns
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
@@ -20,19 +20,25 @@ from neuroinit.model.fresh_values import Draw, new_seed
 from neuroinit.model.problem import Problem
 from neuroinit.model.selection import Selection
 
-MEASURED = 8  # sub-batches in which gradients are compared before and after
+MEASURED = 8  # sub-batches of the statistics before and after
 
 
 @dataclass(frozen=True)
 class Step:
     """The result of one step.
 
+    All numbers but ``scales`` and ``state`` are those before the step. What a method does not
+    compute is ``nan``.
+
     Args:
-        scales: After the step, before clamping.
+        scales: The new scales, not yet clamped; float64 on the CPU.
         state: The method's state for the next step.
-        constrained: Whether a bound was exceeded.
-        loss: Before the step, as are ``cosine``, ``norm``, ``norm_max`` and ``norm_min``; ``nan``
-            for what a method does not compute.
+        constrained: Whether the bound of the gradient norm was exceeded.
+        loss: The mean loss.
+        cosine: GradCosine of the sub-batches.
+        norm: Mean of their gradient norms.
+        norm_max: Largest of their gradient norms.
+        norm_min: Smallest of their gradient norms.
         value: The objective that the step minimizes.
     """
 
@@ -49,21 +55,29 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Initialization:
-    """An initialization: fresh values for some tensors, and one scale for each.
+    """Base class of all initializations: new values for some tensors, and one scale for each.
 
     :func:`neuroinit.optimize` runs it.
 
     Args:
         include: Shell patterns of the names of the parameters that take part.
-        exclude: Shell patterns of those that don't.
+        exclude: Shell patterns of those that do not, even if included.
+
+    Raises:
+        TypeError: If ``include`` or ``exclude`` is not a tuple of strings.
+
+    Attributes:
+        needs_loss: Whether a loss is required.
+        second_order: Whether gradients are differentiated.
+        engines: Names of the engines that can run it.
     """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
     needs_loss: ClassVar[bool] = False
-    second_order: ClassVar[bool] = False  # whether gradients are differentiated
-    engines: ClassVar[tuple[str, ...]] = ("keep", "stream")  # that can run it
+    second_order: ClassVar[bool] = False
+    engines: ClassVar[tuple[str, ...]] = ("keep", "stream")
 
     def __post_init__(self) -> None:
         check_patterns("include", self.include)
@@ -71,7 +85,7 @@ class Initialization:
 
     @property
     def steps(self) -> int:
-        """Largest number of steps; an initialization that needs no data takes none."""
+        """Largest number of steps; 0 for an initialization that needs no data."""
         return 0
 
     @property
@@ -80,7 +94,7 @@ class Initialization:
         return 0.0
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
-        """Fresh values for parameters, by name."""
+        """Which parameters get new values, by name, and how these are drawn."""
         return {}
 
     def selection(self) -> Selection:
@@ -88,59 +102,79 @@ class Initialization:
         return Selection(self.include, self.exclude, draws=self.draws, needs_loss=self.needs_loss)
 
     def start(self, problem: Problem) -> tuple[Tensor, State]:
-        """The scales before the first step, and the method's state."""
+        """The scales and the method's state before the first step."""
         return problem.unit_scales, {}
 
     def lowest(self, names: list[str]) -> Tensor:
-        """The lower clamp of every scale."""
+        """The lower bound of every scale, in the order of the names."""
         return torch.zeros(len(names), dtype=torch.float64, device="cpu")
+
+    @property
+    def least_samples(self) -> int:
+        """The fewest samples that a batch can be cut from."""
+        return 1
+
+    def for_samples(self, problem: Problem, size: int) -> Initialization:
+        """The method for batches of this many samples."""
+        return self
 
     def fits(self, problem: Problem, size: int) -> bool:
         """Whether a batch of this many samples is large enough."""
         return True
 
     def resolve(self, problem: Problem, batch: Batch) -> Initialization:
-        """The method with every automatic setting replaced by its value, from a first batch."""
+        """A copy with every automatic setting replaced by its value, found on the first batch."""
         return self
 
     def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
-        """The pieces of a batch that a step computes."""
+        """The sub-batches of a step and the pieces that they are computed from."""
         return make_plan(problem, batch, 1, 0.0, "cover", "sub-batch", microbatch)
 
     def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
-        """The sub-batches whose gradients are compared before and after."""
+        """The same for the statistics before and after: up to 8 sub-batches."""
         least = 2 if problem.batch_norms else 1
-        count = max(1, min(MEASURED, batch_size(batch) // least))
+        count = max(1, min(MEASURED, problem.layout.size(batch) // least))
         return make_plan(problem, batch, count, 0.0, "cover", "sub-batch", microbatch)
 
     def step(
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
-        """One step from the scales of the position.
+        """One step; an initialization that only draws new values keeps its scales.
 
-        An initialization that only draws fresh values keeps its scales.
+        Args:
+            problem: The model and its loss.
+            batch: A prepared batch.
+            plan: What :meth:`plan` returned for this batch.
+            engine: How derivatives are computed.
+            position: The scales and the state before the step.
         """
         return Step(position.scales, position.state)
 
     def settings(self) -> dict[str, Any]:
-        """All fields as plain values, for people and for JSON."""
+        """The class name and all fields as plain values that JSON can hold."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {"method": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Initialization):
-    """Learns one scale per tensor, batch by batch. A subclass defines ``step``, and may ``plan``.
+    """Base class of methods that learn one scale for each tensor, one batch at a time.
+
+    A subclass defines :meth:`step`. If a step needs more than one sub-batch, it also defines
+    :meth:`plan`.
 
     Args:
         steps: Largest number of steps.
-        lr: Step size of the scales (the paper's tau).
-        min_scale: Lower clamp of the scales (the paper's alpha).
+        lr: Step size of the scales (tau in NIO's paper).
+        min_scale: Lower bound of the scales (alpha in NIO's paper).
         include: Shell patterns of the parameter names that get a scale.
-        exclude: Shell patterns of those that don't.
-        reinit_zeros: Standard deviation of a normal start for all-zero tensors, which otherwise
-            are left alone.
+        exclude: Shell patterns of those that do not, even if included.
+        reinit_zeros: Standard deviation of normal values for all-zero tensors; ``None`` keeps them
+            zero.
         tolerance: Stop when no scale has changed by more than this fraction for five steps.
+
+    Raises:
+        TypeError, ValueError: If a field has the wrong type or is out of range.
     """
 
     steps: int = 100
@@ -162,7 +196,7 @@ class Method(Initialization):
             check_number("reinit_zeros", self.reinit_zeros, 0.0)
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
-        """A normal start for all-zero tensors, if that is wanted."""
+        """Normal values for all-zero tensors if ``reinit_zeros`` is set."""
         if self.reinit_zeros is None:
             return {}
         return {
@@ -178,8 +212,29 @@ class Method(Initialization):
         """One step from the point ``problem.at(position.scales)``."""
 
     def lowest(self, names: list[str]) -> Tensor:
-        """The lower clamp of every scale."""
-        return torch.full((len(names),), self.min_scale, dtype=torch.float64, device="cpu")
+        """The lower bound of every scale: ``min_scale``."""
+        return lower_bounds(names, self.min_scale, None)
+
+
+def lower_bounds(names: list[str], weight: float, bias: float | None) -> Tensor:
+    """The lower bound of every scale, by the name of its parameter.
+
+    Args:
+        names: Parameter names.
+        weight: Lower bound for all parameters.
+        bias: Another one for names with ``bias`` and without ``weight``; ``None`` for the same.
+
+    Returns:
+        Float64 on the CPU, one number for each name.
+
+    Example:
+        >>> lower_bounds(["0.weight", "0.bias"], 0.01, 0.0).tolist()
+        [0.01, 0.0]
+    """
+    by_name = [
+        bias if bias is not None and "bias" in n and "weight" not in n else weight for n in names
+    ]
+    return torch.tensor(by_name, dtype=torch.float64, device="cpu")
 
 
 def _plain(value: Any) -> Any:

@@ -1,18 +1,21 @@
-"""The classic starts, for whole models: Kaiming, Xavier, orthogonal, truncated normal.
+"""Classic initializations of whole models: Kaiming, Xavier, orthogonal, truncated normal.
 
-Every scheme says how the *weights* of layers are drawn. What it does with all else is one rule:
+A scheme says how the *weights* of layers are drawn. For everything else there is one rule:
 
-| parameter | start |
+| parameter | new value |
 |---|---|
-| weights of linear, convolutional, bilinear, recurrent and attention layers | the scheme's |
+| weights of linear, convolutional, bilinear, recurrent and attention layers | drawn by the scheme |
 | their biases | 0 |
-| gains of normalization layers | 1, and their shifts 0; all-zero gains of others: left alone |
-| embeddings | normal, standard deviation ``1 / sqrt(dimension)``; the padding row 0 |
-| any other parameter (bare ones, tokens, positions, weight_norm's), and frozen ones | left alone |
+| normalization layers | weights (gains) 1, biases 0 |
+| embeddings | normal, standard deviation ``1 / sqrt(dimension)``; the padding row is 0 |
+| all other parameters, and frozen ones | unchanged |
 
-The gates of a recurrent layer, query, key and value of ``nn.MultiheadAttention`` in one tensor, and
-the groups of a convolution are drawn as the separate matrices that they are. A tied tensor is drawn
-once, for the first module that holds it.
+Other parameters are, for example, class tokens, position tables and the factors of ``weight_norm``.
+A normalization layer that is not torch's keeps an all-zero weight: its gain may be ``1 + weight``.
+
+The gates of a recurrent layer, the query, key and value matrices of ``nn.MultiheadAttention`` and
+the groups of a convolution are drawn as separate matrices. A tied tensor is drawn once, for the
+first module that holds it.
 """
 
 from __future__ import annotations
@@ -20,48 +23,39 @@ from __future__ import annotations
 import fnmatch
 import math
 from abc import abstractmethod
-from collections import Counter
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules import activation
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.nn.modules.rnn import RNNCellBase
 
 from neuroinit.common.checks import check_choice, check_number
 from neuroinit.methods.base import Initialization
+from neuroinit.methods.gains import NAMED_GAINS, chosen_gain, layer_gains
+from neuroinit.methods.layers import (
+    EMBEDDINGS,
+    NORMS,
+    fans,
+    is_layer,
+    is_norm,
+    is_weight,
+    matrices_in,
+)
 from neuroinit.model.fresh_values import Draw, new_seed
 from neuroinit.model.selection import places
-
-# what `torch.nn.init.calculate_gain` knows
-NAMED_GAINS = ("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu")
-QUANTILES = 4096  # of the normal distribution, for the gains that torch does not know
-_LAYERS = (nn.Linear, _ConvNd, nn.Bilinear, nn.RNNBase, RNNCellBase, nn.MultiheadAttention)
-_NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
-_NOT_ELEMENTWISE = (
-    nn.MultiheadAttention,
-    nn.Softmax,
-    nn.Softmax2d,
-    nn.LogSoftmax,
-    nn.Softmin,
-    nn.GLU,
-)
-_GATES = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1, nn.LSTMCell: 4, nn.GRUCell: 3, nn.RNNCell: 1}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classic(Initialization):
-    """Draws the weights of a whole model; needs no data.
+    """Base class of initializations that draw new values for a whole model and need no data.
+
+    A subclass defines :meth:`weight`.
 
     Args:
-        include: Shell patterns of the names of the parameters that are drawn.
-        exclude: Shell patterns of those that are not.
+        include: Shell patterns of the names of the parameters that get new values.
+        exclude: Shell patterns of those that do not, even if included.
     """
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
-        """Fresh values for every parameter that there is a rule for."""
+        """How every parameter is drawn that the table above has a rule for, by name."""
         gains = layer_gains(model)
         found: dict[str, Draw] = {}
         for module, key, name in places(model):
@@ -75,11 +69,16 @@ class Classic(Initialization):
 
     @abstractmethod
     def weight(self, fan_in: int, fan_out: int, gain: float | None) -> tuple[str, float]:
-        """Kind and size of a weight's :class:`Draw`; the gain is that of the activation after it,
-        ``None`` where the model shows none."""
+        """Kind and size of the :class:`Draw` of a weight.
+
+        Args:
+            fan_in: Number of inputs that one output depends on.
+            fan_out: Number of outputs that depend on one input.
+            gain: Of the activation after the layer; ``None`` if the model shows none.
+        """
 
     def embedding(self, dimension: int) -> tuple[str, float]:
-        """Kind and size of an embedding's :class:`Draw`: vectors of about length one."""
+        """Kind and size of the :class:`Draw` of an embedding: vectors of length one on average."""
         return "normal", 1 / math.sqrt(dimension)
 
     def _takes(self, name: str) -> bool:
@@ -89,15 +88,15 @@ class Classic(Initialization):
 
     def _draw(self, module: nn.Module, key: str, tensor: Tensor, gain: float | None) -> Draw | None:
         if is_weight(module, key, tensor):
-            blocks = matrices_in(module, key)
-            kind, size = self.weight(*fans(module, tensor, blocks), gain)
-            return Draw(kind, size, new_seed(), blocks)
-        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            matrices = matrices_in(module, key)
+            kind, size = self.weight(*fans(module, tensor, matrices), gain)
+            return Draw(kind, size, new_seed(), matrices)
+        if isinstance(module, EMBEDDINGS):
             kind, size = self.embedding(tensor.shape[1])
             return Draw(kind, size, new_seed(), zero_row=module.padding_idx)
         if is_norm(module) and key in ("weight", "bias"):
-            if not isinstance(module, _NORMS) and key == "weight" and not tensor.any():
-                return None  # a gain of the form 1 + weight
+            if not isinstance(module, NORMS) and key == "weight" and not tensor.any():
+                return None  # the gain may be 1 + weight
             return Draw("constant", float(key == "weight"))
         if is_layer(module) and key.startswith(("bias", "in_proj_bias")) and tensor.dim() == 1:
             return Draw("constant", 0.0)
@@ -106,14 +105,22 @@ class Classic(Initialization):
 
 @dataclass(frozen=True, kw_only=True)
 class Kaiming(Classic):
-    """He et al. 2015: ``std = gain / sqrt(fan)``.
+    """Kaiming initialization: ``std = gain / sqrt(fan)``.
+
+    He et al., *Delving Deep into Rectifiers*, ICCV 2015, Eqs. 10 and 14.
 
     Args:
-        mode: ``"fan_in"`` keeps the variance of activations, ``"fan_out"`` that of gradients.
+        mode: Which ``fan``: ``"fan_in"`` keeps the variance of the activations from layer to layer,
+            ``"fan_out"`` that of the gradients.
         distribution: ``"normal"`` or ``"uniform"``.
-        nonlinearity: ``"auto"`` takes the gain from the activation module that follows a layer, or
-            the one most used in the model, or ReLU; else a name that
+        nonlinearity: ``"auto"`` uses the gain of the activation module after a layer, else of the
+            activation that the model uses most, else of ReLU. Or a name that
             ``torch.nn.init.calculate_gain`` knows.
+        include: Shell patterns of the names of the parameters that get new values.
+        exclude: Shell patterns of those that do not, even if included.
+
+    Raises:
+        ValueError: If a field is not one of its choices.
 
     Example:
         >>> Kaiming(mode="fan_out", distribution="uniform").nonlinearity
@@ -131,19 +138,32 @@ class Kaiming(Classic):
         check_choice("nonlinearity", self.nonlinearity, ("auto", *NAMED_GAINS))
 
     def weight(self, fan_in: int, fan_out: int, gain: float | None) -> tuple[str, float]:
-        """``gain / sqrt(fan)``."""
+        """``std = gain / sqrt(fan)``."""
         factor = chosen_gain(self.nonlinearity, gain, "relu")
         fan = fan_in if self.mode == "fan_in" else fan_out
-        return _spread(self.distribution, factor / math.sqrt(max(fan, 1)))
+        return _with_deviation(self.distribution, factor / math.sqrt(max(fan, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Xavier(Classic):
-    """Glorot and Bengio 2010: ``std = gain * sqrt(2 / (fan_in + fan_out))``.
+    """Xavier initialization: ``std = gain * sqrt(2 / (fan_in + fan_out))``.
+
+    Glorot and Bengio, *Understanding the difficulty of training deep feedforward neural networks*,
+    AISTATS 2010, Eq. 12.
 
     Args:
         distribution: ``"normal"`` or ``"uniform"``.
-        nonlinearity: As for :class:`Kaiming`; linear where the model shows no activation.
+        nonlinearity: As for :class:`Kaiming`, but without a gain if the model has no activation
+            modules.
+        include: Shell patterns of the names of the parameters that get new values.
+        exclude: Shell patterns of those that do not, even if included.
+
+    Raises:
+        ValueError: If a field is not one of its choices.
+
+    Example:
+        >>> Xavier(distribution="uniform").nonlinearity
+        'auto'
     """
 
     distribution: str = "normal"
@@ -155,17 +175,30 @@ class Xavier(Classic):
         check_choice("nonlinearity", self.nonlinearity, ("auto", *NAMED_GAINS))
 
     def weight(self, fan_in: int, fan_out: int, gain: float | None) -> tuple[str, float]:
-        """``gain * sqrt(2 / (fan_in + fan_out))``."""
+        """``std = gain * sqrt(2 / (fan_in + fan_out))``."""
         factor = chosen_gain(self.nonlinearity, gain, "linear")
-        return _spread(self.distribution, factor * math.sqrt(2 / max(fan_in + fan_out, 1)))
+        return _with_deviation(self.distribution, factor * math.sqrt(2 / max(fan_in + fan_out, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Orthogonal(Classic):
-    """Saxe et al. 2014: orthonormal rows or columns, times the gain.
+    """Orthogonal initialization: orthonormal rows or columns, whichever are fewer, times the gain.
+
+    Saxe et al., *Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    networks*, ICLR 2014.
 
     Args:
-        nonlinearity: As for :class:`Kaiming`; linear where the model shows no activation.
+        nonlinearity: As for :class:`Kaiming`, but without a gain if the model has no activation
+            modules.
+        include: Shell patterns of the names of the parameters that get new values.
+        exclude: Shell patterns of those that do not, even if included.
+
+    Raises:
+        ValueError: If a field is not one of its choices.
+
+    Example:
+        >>> Orthogonal(nonlinearity="relu").include
+        ('*',)
     """
 
     nonlinearity: str = "auto"
@@ -181,10 +214,19 @@ class Orthogonal(Classic):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncNormal(Classic):
-    """A normal cut off at two standard deviations, the same for weights and embeddings.
+    """Weights and embeddings from a normal distribution that is cut off at ``2 std``.
 
     Args:
-        std: Standard deviation before the cut; 0.02 is what vision transformers use.
+        std: Standard deviation before the cut; 0.02 is usual for vision transformers.
+        include: Shell patterns of the names of the parameters that get new values.
+        exclude: Shell patterns of those that do not, even if included.
+
+    Raises:
+        ValueError: If ``std`` is not positive and finite.
+
+    Example:
+        >>> TruncNormal().std
+        0.02
     """
 
     std: float = 0.02
@@ -194,121 +236,14 @@ class TruncNormal(Classic):
         check_number("std", self.std, 0.0)
 
     def weight(self, fan_in: int, fan_out: int, gain: float | None) -> tuple[str, float]:
-        """The same everywhere."""
+        """The same standard deviation for every layer."""
         return "trunc_normal", self.std
 
     def embedding(self, dimension: int) -> tuple[str, float]:
-        """The same everywhere."""
+        """The same standard deviation as for layers."""
         return "trunc_normal", self.std
 
 
-def _spread(distribution: str, std: float) -> tuple[str, float]:
+def _with_deviation(distribution: str, std: float) -> tuple[str, float]:
+    """A draw with this standard deviation; uniform values lie within ``sqrt(3) std``."""
     return distribution, std * (math.sqrt(3) if distribution == "uniform" else 1.0)
-
-
-# -- which parameter is what -----------------------------------------------------------------------
-
-
-def is_layer(module: nn.Module) -> bool:
-    """Whether a module multiplies by a weight; ``Conv1D`` is transformers' linear layer."""
-    return isinstance(module, _LAYERS) or type(module).__name__ == "Conv1D"
-
-
-def is_affine(module: nn.Module) -> bool:
-    """Whether a module is a linear or convolutional layer, whose output is that of its weight."""
-    return isinstance(module, (nn.Linear, _ConvNd)) or type(module).__name__ == "Conv1D"
-
-
-def is_weight(module: nn.Module, key: str, tensor: Tensor) -> bool:
-    """Whether a parameter is the weight of a layer; weight_norm's two halves are not."""
-    named = key.startswith("weight") or key.endswith("proj_weight")
-    return is_layer(module) and named and tensor.dim() >= 2 and key not in ("weight_g", "weight_v")
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalizes; those of other libraries have it in their name."""
-    named = "norm" in type(module).__name__.lower() and not list(module.children())
-    return isinstance(module, _NORMS) or named
-
-
-def matrices_in(module: nn.Module, key: str) -> int:
-    """How many matrices one tensor holds, one below the other."""
-    if key == "in_proj_weight":
-        return 3
-    if isinstance(module, _ConvNd):
-        return module.groups
-    if key.startswith(("weight_ih", "weight_hh")):
-        return next((n for kind, n in _GATES.items() if isinstance(module, kind)), 1)
-    return 1
-
-
-def fans(module: nn.Module, tensor: Tensor, blocks: int = 1) -> tuple[int, int]:
-    """Inputs of one output, and outputs of one input; those of one group of a convolution."""
-    receptive = math.prod(tensor.shape[2:])
-    rows, columns = tensor.shape[0] // blocks, tensor.shape[1]
-    if isinstance(module, nn.Bilinear):
-        return columns * receptive, rows
-    if isinstance(module, _ConvTransposeNd):
-        return rows * receptive, columns * receptive
-    if isinstance(module, _ConvNd):
-        return columns * receptive, rows * receptive
-    if type(module).__name__ == "Conv1D":
-        return rows, columns
-    return columns, rows
-
-
-# -- gains -----------------------------------------------------------------------------------------
-
-
-def layer_gains(model: nn.Module) -> dict[nn.Module, float | None]:
-    """The gain of every layer: of the first activation after it, in the order of registration.
-
-    Where no activation module comes before the next layer, it is the gain of the activation that
-    the model uses most; ``None`` if there is none at all.
-    """
-    own: dict[nn.Module, float] = {}
-    used: Counter[float] = Counter()
-    layer: nn.Module | None = None
-    for module in model.modules():
-        gain = activation_gain(module)
-        if gain is not None:
-            used[gain] += 1
-            if layer is not None:
-                own.setdefault(layer, gain)
-        elif is_layer(module):
-            layer = module
-    usual = used.most_common(1)[0][0] if used else None
-    return {m: own.get(m, usual) for m in model.modules() if is_layer(m)}
-
-
-def activation_gain(module: nn.Module) -> float | None:
-    """``1 / sqrt(E f(z)^2)`` for normal ``z``, or torch's value; ``None`` for other modules."""
-    name = type(module).__name__
-    if name not in activation.__all__ or isinstance(module, _NOT_ELEMENTWISE):
-        return None
-    name = name.lower()
-    if name in NAMED_GAINS:
-        return _torch_gain(name)
-    if isinstance(module, (nn.LeakyReLU, nn.PReLU)):
-        slope = (
-            module.negative_slope
-            if isinstance(module, nn.LeakyReLU)
-            else module.weight.detach().mean()
-        )
-        return _torch_gain("leaky_relu", float(slope))
-    middle = torch.arange(0.5, QUANTILES, dtype=torch.float64, device="cpu") / QUANTILES
-    with torch.no_grad():
-        square = module.forward(math.sqrt(2) * torch.erfinv(2 * middle - 1)).square().mean()
-    return float(square.rsqrt()) if square > 0 else None
-
-
-def chosen_gain(nonlinearity: str, found: float | None, otherwise: str) -> float:
-    """The gain of a named activation, of the one that was found, or of a last resort."""
-    if nonlinearity == "auto" and found is not None:
-        return found
-    name = otherwise if nonlinearity == "auto" else nonlinearity
-    return _torch_gain(name)
-
-
-def _torch_gain(name: str, slope: float | None = None) -> float:
-    return float(nn.init.calculate_gain(name, slope))  # type: ignore[arg-type]

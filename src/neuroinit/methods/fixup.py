@@ -1,69 +1,107 @@
-"""FixUp: a start for residual networks without normalization that were made for it.
+"""FixUp: an initialization for residual networks without normalization that were made for it.
 
 Zhang, Dauphin and Ma, *Fixup Initialization: Residual Learning Without Normalization*, ICLR 2019.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from neuroinit.methods.classic import Kaiming, is_layer
+from neuroinit.methods.classic import Kaiming
+from neuroinit.methods.layers import fans, is_layer, is_weight
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import places
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixUp(Kaiming):
-    """Zero the last layer of every branch and the classifier, scale the others.
+    """Zero the last layer of every residual branch and the classifier; scale the other layers.
 
-    A residual branch of ``m`` layers in a network of ``L`` branches starts with Kaiming's weights
-    times ``L^(-1/(2m-2))`` in all layers but the last. FixUp needs scalar biases and multipliers in
-    the model, so the model has to be made for it: every residual block has ``fixup_branch``, the
-    layers of its branch in order, and the network ``fixup_classifier``, its last layer.
-    ``neuroinit.experiments.models`` has such networks. Scalars named ``bias...`` start at 0, other
-    scalars, the multipliers, at 1.
+    The model has to be made for FixUp: every residual block has an attribute ``fixup_branch``, the
+    layers of its branch in order, and the network has ``fixup_classifier``, its last layer. It also
+    has scalar biases and multipliers. ``neuroinit.experiments.models`` has such networks.
+
+    With ``L`` branches of ``m`` layers each:
+
+    | parameter | initial value |
+    |---|---|
+    | weights of a branch, but for the last layer | Kaiming's times ``L^(-1/(2m-2))`` |
+    | weights of the last layer of a branch and of the classifier | 0 |
+    | other weights of a block, such as those of a shortcut | Kaiming's |
+    | weights outside of the blocks, such as those of the first layer | torch's default |
+    | biases, and scalars named ``bias...`` | 0 |
+    | other scalars: the multipliers | 1 |
+
+    This is what the authors' code does: Kaiming's standard deviation is ``sqrt(2 / fan_out)``, and
+    the first layer keeps torch's default, uniform between ``-1/sqrt(fan_in)`` and
+    ``1/sqrt(fan_in)``. The authors also train all biases and multipliers with a tenth of the
+    learning rate, which is up to your optimizer.
+
+    Args:
+        mode: As for :class:`~neuroinit.Kaiming`, but ``"fan_out"`` by default.
     """
 
+    mode: str = "fan_out"
+
     def draws(self, model: nn.Module) -> dict[str, Draw]:
-        """Kaiming's, scaled or zeroed where FixUp says so."""
-        branches = [
-            list(m.fixup_branch)  # type: ignore[arg-type]
-            for m in model.modules()
-            if hasattr(m, "fixup_branch")
-        ]
-        classifier = getattr(model, "fixup_classifier", None)
-        if not branches or not isinstance(classifier, nn.Module):
-            raise ValueError(
-                f"FixUp needs a residual network that was made for it; `{type(model).__name__}` "
-                "has no blocks with `fixup_branch` and no `fixup_classifier`. Use one of "
-                "`neuroinit.experiments.models`, or another initialization, such as `NIO()`."
-            )
+        """Kaiming's values, changed as in the table."""
+        branches, classifier = _structure(model)
+        factors = _factors([layers for _, layers in branches], classifier)
+        inside = {module for block, _ in branches for module in block.modules()} | set(factors)
         found = super().draws(model)
-        factors = {classifier: 0.0}
-        for branch in branches:
-            layers = [layer for layer in branch if is_layer(layer)]
-            if not layers:
-                raise ValueError("A `fixup_branch` holds no layer: it should list the branch's.")
-            *first, last = layers
-            factors[last] = 0.0
-            for layer in first:
-                factors[layer] = len(branches) ** (-1 / (2 * len(first)))
         for module, key, name in places(model):
             tensor = module._parameters[key]
+            if tensor is None:
+                continue
             if name in found and module in factors:
-                found[name] = _scaled(found[name], factors[module])
-            elif tensor is not None and _is_scalar(module, tensor) and self._takes(name):
+                found[name] = replace(found[name], size=found[name].size * factors[module])
+            elif name in found and module not in inside and is_weight(module, key, tensor):
+                found[name] = _torch_default(module, tensor, found[name])
+            elif _is_scalar(module, tensor) and self._takes(name):
                 found[name] = Draw("constant", float(not key.startswith("bias")))
         return found
 
 
+def _structure(model: nn.Module) -> tuple[list[tuple[nn.Module, list[nn.Module]]], nn.Module]:
+    """Every residual block with the layers of its branch, and the classifier."""
+    branches = []
+    for module in model.modules():
+        branch: Iterable[nn.Module] | None = getattr(module, "fixup_branch", None)
+        if branch is not None:
+            branches.append((module, [layer for layer in branch if is_layer(layer)]))
+    classifier = getattr(model, "fixup_classifier", None)
+    if not branches or not isinstance(classifier, nn.Module):
+        raise ValueError(
+            f"FixUp needs a residual network that was made for it; `{type(model).__name__}` "
+            "has no blocks with `fixup_branch` and no `fixup_classifier`. Use one of "
+            "`neuroinit.experiments.models`, or another initialization, such as `NIO()`."
+        )
+    if not all(layers for _, layers in branches):
+        raise ValueError("A `fixup_branch` is empty: it should list the layers of the branch.")
+    return branches, classifier
+
+
+def _factors(branches: list[list[nn.Module]], classifier: nn.Module) -> dict[nn.Module, float]:
+    """Layer -> by what its weights are multiplied."""
+    factors = {classifier: 0.0}
+    for *first, last in branches:
+        factors[last] = 0.0
+        for layer in first:
+            factors[layer] = len(branches) ** (-1 / (2 * len(first)))
+    return factors
+
+
+def _torch_default(module: nn.Module, tensor: Tensor, draw: Draw) -> Draw:
+    """What ``nn.Linear`` and ``nn.Conv2d`` start with: uniform within ``1/sqrt(fan_in)``."""
+    fan_in, _ = fans(module, tensor, draw.blocks)
+    return replace(draw, kind="uniform", size=1 / math.sqrt(max(fan_in, 1)))
+
+
 def _is_scalar(module: nn.Module, tensor: Tensor) -> bool:
-    """FixUp's own parameters: one number, held by a block or by the network itself."""
-    torchs = type(module).__module__.startswith("torch.nn")  # such as PReLU and its slope
+    """Whether a parameter is one of FixUp's scalars, held by a block or by the network itself."""
+    torchs = type(module).__module__.startswith("torch.nn")  # such as the slope of PReLU
     return tensor.numel() == 1 and tensor.requires_grad and not torchs
-
-
-def _scaled(draw: Draw, factor: float) -> Draw:
-    return replace(draw, size=draw.size * factor)

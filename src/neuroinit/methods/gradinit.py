@@ -1,4 +1,4 @@
-"""GradInit: scales that make the first optimizer step reduce the loss most.
+"""GradInit: scales with which the first step of the optimizer reduces the loss most.
 
 Zhu et al., *GradInit: Learning to Initialize Neural Networks for Stable and Efficient Training*,
 NeurIPS 2021.
@@ -6,27 +6,26 @@ NeurIPS 2021.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.checks import check_choice, check_number, check_overlap
-from neuroinit.common.tensors import dot, sum_dtype, unflatten
+from neuroinit.common.checks import check_callable, check_choice, check_number, check_overlap
 from neuroinit.gradients.engines import Engine
-from neuroinit.gradients.hessian import gradient, gradient_and_product
 from neuroinit.gradients.plan import Plan, make_plan
-from neuroinit.methods.base import Method, Step
+from neuroinit.methods.base import Method, Step, lower_bounds
+from neuroinit.methods.trial_step import TrialStep
 from neuroinit.methods.updates import Position, State, TwoMomentAdam, Update, check_update
-from neuroinit.model.finite import check_derivative, check_norm
 from neuroinit.model.optimizers import OptimizerLike, family_of
-from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
+from neuroinit.model.selection import LooksAt, Selection
 
 # lr and steps of the authors' CIFAR-10 runs; everything else is as the defaults
 GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
+    "cifar10-vgg19": {"lr": 1e-1, "steps": 390},
+    "cifar10-vgg19-nobn": {"lr": 1e-2, "steps": 390},
     "cifar10-resnet110": {"lr": 1e-3, "steps": 390},
     "cifar10-resnet110-nobn": {"lr": 5e-2, "steps": 390},
     "cifar10-densenet100": {"lr": 1e-2, "steps": 780},
@@ -35,26 +34,50 @@ GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
+    """Weights and biases of the modules that GradInit's released code looks at.
+
+    These are Conv2d, Linear, BatchNorm2d, and the one-number modules ``Scale`` and ``Bias`` of its
+    own networks, which are recognized by name.
+    """
+    known = isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d))
+    return (known or type(module).__name__ in ("Scale", "Bias")) and key in ("weight", "bias")
+
+
 @dataclass(frozen=True, kw_only=True)
 class GradInit(Method):
-    """GradInit, in the form of the authors' released code.
+    """GradInit: minimize the loss after one optimizer step, under a bound on the gradient norm.
 
-    A batch is cut into two overlapping parts ``S`` and ``S~``, by default two thirds of it each.
-    Where the norm of the gradient ``g`` of ``S`` exceeds ``gamma``, the step goes down that norm;
-    otherwise down ``L(S~; theta - eta A(g)) / eta``, the loss after one optimizer step.
+    Every batch is cut into two overlapping sub-batches ``S`` and ``S~``, by default two thirds of
+    it each. With ``g`` the gradient of ``S`` at ``theta = {w_k W_k}``, a step descends
+
+        ||g||                                 if ||g|| > gamma,
+        L(S~; theta - eta A(g)) / eta         otherwise,
+
+    where ``A(g) = g / ||g||`` for SGD and ``A(g) = sign(g)`` for Adam. As in the released code,
+    ``A(g)`` is a constant for the derivative. What differs from that code by default is in
+    ``docs/methods.md``; :meth:`reference` has all of it.
 
     Args:
-        gamma: Bound of the gradient's norm: its L2 norm for SGD, its L1 norm for Adam.
+        steps: Largest number of steps.
+        lr: Step size of the scales.
+        gamma: Bound of the gradient norm: the L2 norm for SGD, the L1 norm for Adam.
         eta: Length of the optimizer step that is tried.
         optimizer: What you will train with: an optimizer, a function of parameters that makes one,
-            or just ``"sgd"`` or ``"adam"``. For SGD, ``A(g) = g / ||g||``, or ``g`` without
-            ``normalize``; for Adam and other adaptive optimizers, ``A(g) = sign(g)``.
-        normalize: Whether SGD's step is normalized.
-        through_update: Differentiate ``A(g)`` as well, which depends on the scales; the released
-            code takes it as a constant.
-        overlap: Which share of its samples ``S~`` has from ``S``. At one half, a batch of 192 gives
-            two of 128.
-        update: How a gradient moves the scales.
+            or ``"sgd"`` or ``"adam"``. Adaptive optimizers count as Adam.
+        normalize: For SGD, ``A(g) = g / ||g||``; if false, ``A(g) = g``.
+        through_update: Differentiate ``A(g)`` as well.
+        overlap: Fraction of the samples of ``S~`` that are also in ``S``. With one half, a batch of
+            192 samples gives two sub-batches of 128.
+        update: The update rule of the scales.
+        gradients_of: ``gradients_of(module, key, tensor)``: whether a parameter counts in the norm
+            and moves in the optimizer step that is tried; ``None`` for all trainable ones.
+        min_bias_scale: Lower bound of the scales of names with ``bias``; ``None`` for
+            ``min_scale``.
+        min_scale, include, exclude, reinit_zeros, tolerance: See :class:`Method`.
+
+    Raises:
+        TypeError, ValueError: If a field has the wrong type or is out of range.
 
     Example:
         >>> GradInit(steps=100, optimizer="adam", gamma=50.0).eta
@@ -70,6 +93,8 @@ class GradInit(Method):
     through_update: bool = False
     overlap: float = 0.5
     update: Update = field(default_factory=TwoMomentAdam)
+    gradients_of: LooksAt | None = None
+    min_bias_scale: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,14 +103,21 @@ class GradInit(Method):
         object.__setattr__(self, "optimizer", family_of(self.optimizer))
         check_overlap(self.overlap)
         check_update(self.update)
+        if self.gradients_of is not None:
+            check_callable("gradients_of", self.gradients_of)
+        if self.min_bias_scale is not None:
+            check_number("min_bias_scale", self.min_bias_scale, 0.0, 1.0, closed=True)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> GradInit:
-        """The settings of one of the authors' CIFAR-10 runs.
+        """Our form with the step size and number of steps of one of the authors' CIFAR-10 runs.
 
         Args:
-            name: See ``GRADINIT_PRESETS``.
+            name: One of ``neuroinit.GRADINIT_PRESETS``.
             **changes: Fields that differ from it.
+
+        Raises:
+            ValueError: If there is no such preset.
 
         Example:
             >>> GradInit.preset("cifar10-densenet100").steps
@@ -94,93 +126,83 @@ class GradInit(Method):
         check_choice("name", name, tuple(GRADINIT_PRESETS))
         return cls(**{**GRADINIT_PRESETS[name], **changes})
 
+    @classmethod
+    def reference(cls, preset: str = "cifar10-resnet110", **changes: Any) -> GradInit:
+        """The authors' released code for image classifiers.
+
+        It differs from the defaults in three ways. Scales of biases may reach zero. The norm and
+        the optimizer step that is tried use Conv2d, Linear and BatchNorm2d only. Parameters without
+        ``weight`` or ``bias`` in their name get no scale. Also, it never stops early.
+
+        Args:
+            preset: One of ``neuroinit.GRADINIT_PRESETS``.
+            **changes: Fields that differ from it.
+
+        Raises:
+            ValueError: If there is no such preset.
+
+        Example:
+            >>> GradInit.reference("cifar10-densenet100").min_bias_scale
+            0.0
+        """
+        check_choice("preset", preset, tuple(GRADINIT_PRESETS))
+        return cls.preset(preset, **{**_REFERENCE, **changes})
+
+    def selection(self) -> Selection:
+        """Which parameters get a scale, and which count in the norm and move in the step."""
+        return replace(super().selection(), gradients_of=self.gradients_of)
+
+    def lowest(self, names: list[str]) -> Tensor:
+        """The lower bound of every scale: ``min_scale``, or ``min_bias_scale`` for biases."""
+        return lower_bounds(names, self.min_scale, self.min_bias_scale)
+
     def start(self, problem: Problem) -> tuple[Tensor, State]:
-        """All ones."""
+        """All scales one, and the state of the update rule."""
         return problem.unit_scales, self.update.init(problem.unit_scales)
 
     def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
-        """``S`` and ``S~``, or what they are made of."""
+        """The sub-batches ``S`` and ``S~``."""
         return make_plan(
             problem, batch, 2, self.overlap, "cover", "sub-batch", microbatch, serial=True
         )
 
     def fits(self, problem: Problem, size: int) -> bool:
-        """A batch needs a sample for ``S`` and one for ``S~``; BatchNorm two for each."""
+        """Whether ``S`` and ``S~`` get a sample each; two each with BatchNorm."""
         return size >= (4 if problem.batch_norms else 2)
 
     def step(
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
-        """Down the norm above the bound, down the loss after an optimizer step below it."""
+        """Descend the norm above the bound, and the loss after an optimizer step below it."""
         point = problem.at(position.scales)
-        tried = _Tried(self, point, batch, plan)
-        loss, _, product = gradient_and_product(point, batch, plan, tried.direction, engine)
-        derivative = tried.derivative(product)
+        found = TrialStep(
+            point,
+            batch,
+            plan,
+            gamma=self.gamma,
+            eta=self.eta,
+            adam=self.optimizer == "adam",
+            normalize=self.normalize,
+            through_update=self.through_update,
+        ).objective(engine)
         scales, state = self.update.step(
-            position.scales, derivative, self.lr, tried.constrained, position.state
+            position.scales, found.derivative, self.lr, found.constrained, position.state
         )
         return Step(
             scales=scales,
             state=state,
-            constrained=tried.constrained,
-            loss=loss,
-            norm=tried.norm,
-            norm_max=tried.norm,
-            norm_min=tried.norm,
-            value=tried.value,
+            constrained=found.constrained,
+            loss=found.loss,
+            norm=found.norm,
+            norm_max=found.norm,
+            norm_min=found.norm,
+            value=found.value,
         )
 
 
-class _Tried:
-    """One step: the norm of ``S``, and the loss of ``S~`` after an optimizer step."""
-
-    def __init__(self, method: GradInit, point: Point, batch: Batch, plan: Plan) -> None:
-        self.method, self.point, self.batch, self.plan = method, point, batch, plan
-        self.problem = point.problem
-        self.constrained, self.norm, self.value = False, 0.0, 0.0
-        self.after: Tensor | None = None
-
-    def direction(self, g: Tensor) -> Tensor | None:
-        """What to multiply the Hessian of ``S`` with; ``None`` if nothing."""
-        self.norm = _length(self.method, g)
-        check_norm(self.norm)
-        self.constrained = self.norm > self.method.gamma
-        if self.constrained:
-            self.value = self.norm
-            return g.sign() if self.method.optimizer == "adam" else g / self.norm
-        names = self.problem.trainable
-        parts = unflatten(self._update(g), self.point.tensors(names))
-        after = self.point.moved({n: -p for n, p in zip(names, parts, strict=True)})
-        loss, self.after = gradient(after, self.batch, self.plan, sub_batch=1)
-        self.value = loss / self.method.eta
-        return self._back(g, self.after) if self.method.through_update else None
-
-    def derivative(self, product: Tensor | None) -> Tensor:
-        """Of the norm, or of the loss after the optimizer step over ``eta``, by the scales."""
-        found = torch.zeros_like(self.problem.unit_scales)
-        if self.after is not None:
-            found = self.problem.by_scales(self.after) / self.method.eta
-        if product is not None:
-            found = found + product if self.constrained else found - product
-        return check_derivative(found, self.problem.scaled)
-
-    def _update(self, g: Tensor) -> Tensor:
-        """``eta A(g)``."""
-        if self.method.optimizer == "adam":
-            return self.method.eta * g.sign()
-        return g * (self.method.eta / (self.norm if self.method.normalize else 1.0))
-
-    def _back(self, g: Tensor, after: Tensor) -> Tensor | None:
-        """``(dA/dg)^T after``; the sign has no derivative."""
-        if self.method.optimizer == "adam":
-            return None
-        if not self.method.normalize:
-            return after
-        unit = g / self.norm
-        return (after - unit * float(dot(unit, after))) / self.norm
-
-
-def _length(method: GradInit, g: Tensor) -> float:
-    if method.optimizer == "adam":
-        return float(g.abs().sum(dtype=sum_dtype(g)))
-    return float(dot(g, g).sqrt())
+_REFERENCE: dict[str, Any] = {
+    "gradients_of": released_layers,
+    "include": ("*weight*", "*bias*"),
+    "min_bias_scale": 0.0,
+    "tolerance": 0.0,
+}

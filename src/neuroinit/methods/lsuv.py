@@ -1,7 +1,7 @@
-"""LSUV: an orthonormal start, then every layer's output brought to unit variance, in order.
+"""LSUV: orthonormal weights, then the output of every layer scaled to unit variance, in order.
 
-Mishkin and Matas, *All you need is a good init*, ICLR 2016. Inputs are enough: no loss, no labels,
-no gradient.
+Mishkin and Matas, *All you need is a good init*, ICLR 2016. It needs inputs only: no labels, no
+loss and no gradient.
 """
 
 from __future__ import annotations
@@ -15,32 +15,52 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.checks import check_count, check_number
+from neuroinit.common.checks import check_choice, check_count, check_number
 from neuroinit.common.errors import NonFiniteError
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Initialization, Step
-from neuroinit.methods.classic import Orthogonal, is_affine
+from neuroinit.methods.classic import Orthogonal
+from neuroinit.methods.layers import EMBEDDINGS, is_affine
+from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.model.selection import places
+from neuroinit.model.session import Session
+
+MEASURES = ("variance", "deviation")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSUV(Initialization):
-    """Layer-sequential unit variance, in one forward pass a batch.
+    """Layer-sequential unit variance.
 
-    A layer's input is final once the layers before it are done, so each layer is brought to unit
-    variance on the spot, by its own forward pass alone. Only weights are scaled; a layer that runs
-    twice is scaled where it runs first. One whose output is constant is left alone, as is a weight
-    that it shares with an embedding.
+    Weights get orthonormal values and biases zero. Then, for one layer after the other and while
+    ``|Var(output) - 1| >= tolerance_var``, at most ``tries`` times:
+
+        W <- W / sqrt(Var(output)).
+
+    The layers are linear and convolutional ones, and ``nn.MultiheadAttention``, whose output
+    projection is scaled. They are taken in the order in which they run, so one forward pass is
+    enough: when a layer runs, the layers before it are final. A layer that runs twice is scaled
+    when it first runs. A layer with a constant output is left alone, and so is a weight that is
+    shared with an embedding.
 
     Args:
-        steps: Batches; each goes once through the network.
-        tolerance_var: How far from 1 the variance of a layer's output may be.
-        tries: Most corrections of a layer on one batch.
+        steps: Number of batches; each goes through the model once.
+        tolerance_var: How far from 1 the variance of an output may be.
+        tries: Largest number of corrections of a layer on one batch.
+        measure: ``"variance"`` is the condition above, as in the paper. ``"deviation"`` replaces it
+            by ``|std - 1| >= tolerance_var`` and takes unbiased estimates.
+        batch_stats: BatchNorm uses the statistics of the ``"batch"``, or its ``"running"``
+            statistics as in eval mode.
+        include: Shell patterns of the names of the parameters that take part.
+        exclude: Shell patterns of those that do not, even if included.
+
+    Raises:
+        TypeError, ValueError: If a field has the wrong type or is out of range.
 
     Example:
         >>> LSUV(tries=5).tolerance_var
@@ -50,61 +70,144 @@ class LSUV(Initialization):
     steps: int = 1
     tolerance_var: float = 0.1
     tries: int = 10
+    measure: str = "variance"
+    batch_stats: str = "batch"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("steps", self.steps, 1)
         check_number("tolerance_var", self.tolerance_var, 0.0)
         check_count("tries", self.tries, 1)
+        check_choice("measure", self.measure, MEASURES)
+        check_choice("batch_stats", self.batch_stats, NORM_STATISTICS)
+
+    @classmethod
+    def reference(cls, **changes: Any) -> LSUV:
+        """The ``lsuv`` package on PyPI (version 0.3.0), by one of the paper's authors.
+
+        It differs from the defaults in three ways: the tolerance is that of the unbiased standard
+        deviation, a layer gets up to eleven corrections, and the model is in eval mode, where
+        BatchNorm uses its running statistics. ``docs/methods.md`` lists what else the package does.
+
+        Args:
+            **changes: Fields that differ from it.
+
+        Example:
+            >>> LSUV.reference().tries
+            11
+        """
+        return cls(**{**_REFERENCE, **changes})
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
-        """Orthonormal weights, zero biases, and the rest as the classic starts have it."""
-        start = Orthogonal(include=self.include, exclude=self.exclude, nonlinearity="linear")
-        return start.draws(model)
+        """Orthonormal weights, zero biases, and the rest as in :class:`Orthogonal`."""
+        drawn = Orthogonal(include=self.include, exclude=self.exclude, nonlinearity="linear")
+        return drawn.draws(model)
 
     def step(
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
-        """One forward pass in which every layer is rescaled when it runs."""
-        scales = dict(zip(problem.scaled, position.scales.tolist(), strict=True))
+        """One forward pass, in which every layer is scaled when it first runs."""
         point = problem.at(position.scales)
-        corrected = _Corrected(self, point, scales)
-        with point.session() as session, torch.no_grad(), ExitStack() as stack:
+        correction = _Correction(self, point)
+        with (
+            norm_statistics(problem.model, self.batch_stats),
+            point.session() as session,
+            torch.no_grad(),
+            ExitStack() as stack,
+        ):
             for module in problem.model.modules():
-                if is_affine(module):
-                    hook = module.register_forward_hook(corrected, with_kwargs=True)
+                if is_affine(module) or isinstance(module, nn.MultiheadAttention):
+                    hook = module.register_forward_hook(correction, with_kwargs=True)
                     stack.callback(hook.remove)
-            session.run(batch)
-        moved = [scales[name] for name in problem.scaled]
-        return Step(torch.tensor(moved, dtype=torch.float64, device="cpu"), {})
+            _run(session, batch)
+        factors = [correction.factors.get(name, 1.0) for name in problem.scaled]
+        return Step(position.scales * torch.tensor(factors, dtype=torch.float64, device="cpu"), {})
 
 
-class _Corrected:
-    """A forward hook that scales a layer's weight until its output has unit variance."""
+def _run(session: Session, batch: Batch) -> None:
+    """A forward pass without gradients.
 
-    def __init__(self, method: LSUV, point: Point, scales: dict[str, float]) -> None:
-        self.method, self.scales, problem = method, scales, point.problem
-        kinds = (nn.Embedding, nn.EmbeddingBag)
-        shared = {n for module, _, n in places(problem.model) if isinstance(module, kinds)}
+    Raises:
+        ValueError: If the loss takes a gradient itself.
+    """
+    try:
+        session.run(batch)
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _NEEDS_GRADIENTS):
+            raise
+        raise ValueError(
+            "LSUV runs forward passes without gradients, and `compute_loss` takes a gradient "
+            "itself. Pass one that only calls the model, for example "
+            "`compute_loss=lambda model, batch: model(batch[0]).mean()`."
+        ) from error
+
+
+_NEEDS_GRADIENTS = ("does not require grad", "vmap: ", "During a grad (vjp, jvp, grad, etc)")
+
+
+class _Correction:
+    """A forward hook that scales the weight of a layer until its output has unit variance.
+
+    Args:
+        method: The tolerance and the number of tries.
+        point: Its tensors are scaled in place.
+
+    Attributes:
+        factors: Parameter name -> what it was multiplied with.
+    """
+
+    def __init__(self, method: LSUV, point: Point) -> None:
+        self.method, problem = method, point.problem
+        shared = {n for module, _, n in places(problem.model) if isinstance(module, EMBEDDINGS)}
         own = [n for n in problem.scaled if n not in shared]
         self.names = {id(tensor): n for n, tensor in zip(own, point.tensors(own), strict=True)}
-        self.done: set[str] = set()
+        self.factors: dict[str, float] = {}
 
     def __call__(
-        self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
-    ) -> Tensor:
-        weight = module._parameters.get("weight")
+        self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any
+    ) -> Any:
+        weight = _weight(module)
         name = self.names.get(id(weight))
-        if weight is None or name is None or name in self.done:
+        if weight is None or name is None or name in self.factors:
             return output
-        self.done.add(name)
+        self.factors[name] = 1.0
         for _ in range(self.method.tries):
-            variance = float(output.var(correction=0))
-            if not math.isfinite(variance):
-                raise NonFiniteError(f"The output of the layer with `{name}` is not finite.")
-            if variance == 0 or abs(variance - 1) < self.method.tolerance_var:
+            factor = self._factor(_first(output), name)
+            if factor is None:
                 break
-            weight.mul_(variance**-0.5)
-            self.scales[name] *= variance**-0.5
+            weight.mul_(factor)
+            self.factors[name] *= factor
             output = module.forward(*inputs, **keywords)
         return output
+
+    def _factor(self, output: Tensor, name: str) -> float | None:
+        """``1 / sqrt(Var(output))``; ``None`` within the tolerance and for a constant output."""
+        deviation = self.method.measure == "deviation"
+        correction = int(deviation and output.numel() > 1)
+        variance = float(output.var(correction=correction))
+        if not math.isfinite(variance):
+            raise NonFiniteError(f"The output of the layer with `{name}` is not finite.")
+        measured = math.sqrt(variance) if deviation else variance
+        if variance == 0 or abs(measured - 1) < self.method.tolerance_var:
+            return None
+        return math.pow(variance, -0.5)
+
+
+def _weight(module: nn.Module) -> Tensor | None:
+    """The weight that the output of a layer is linear in.
+
+    ``nn.MultiheadAttention`` uses the weight of its output projection without calling that module,
+    so that only a hook of the attention module sees the output.
+    """
+    if isinstance(module, nn.MultiheadAttention):
+        module = module.out_proj
+    return module._parameters.get("weight")
+
+
+def _first(output: Any) -> Tensor:
+    """The output of a layer without the attention weights."""
+    first: Tensor = output[0] if isinstance(output, tuple) else output
+    return first
+
+
+_REFERENCE: dict[str, Any] = {"measure": "deviation", "tries": 11, "batch_stats": "running"}

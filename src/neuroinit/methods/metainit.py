@@ -1,4 +1,4 @@
-"""MetaInit: norms of the weights at which the gradient hardly changes along itself.
+"""MetaInit: weight norms at which the gradient changes little along its own direction.
 
 Dauphin and Schoenholz, *MetaInit: Initializing learning by learning to initialize*, NeurIPS 2019.
 """
@@ -6,16 +6,18 @@ Dauphin and Schoenholz, *MetaInit: Initializing learning by learning to initiali
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.checks import check_callable, check_number
+from neuroinit.common.checks import check_callable, check_choice, check_number
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.gradients.plan import Plan
-from neuroinit.methods.base import Method, Step
+from neuroinit.methods.base import Method, Step, lower_bounds
+from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position, State, Update, check_update
 from neuroinit.model.finite import check_derivative, check_norm
 from neuroinit.model.problem import Problem
@@ -23,25 +25,42 @@ from neuroinit.model.selection import LooksAt, Selection
 
 
 def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:
-    """Tensors of two dimensions or more: what MetaInit's paper scales."""
+    """Tensors of two dimensions or more: those that MetaInit's paper scales."""
     return tensor.dim() >= 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetaInit(Method):
-    """MetaInit: descend the gradient quotient, ``mean |(g - Hg) / (g + eps sign(g)) - 1|``.
+    """MetaInit: minimize the gradient quotient by steps of the weight norms.
 
-    The mean is over all trainable entries, and ``sign(0) = 1``. It also works on random inputs and
-    labels, see :func:`neuroinit.random_batches`.
+    With ``g`` the gradient, ``H`` the Hessian, and ``sign(0) = 1``, the gradient quotient is
+
+        Q = mean |(g - H g) / (g + eps sign(g)) - 1|,
+
+    the mean over all entries of all trainable tensors. A step moves the norm of every scaled
+    tensor, ``n_k = |w_k| ||W_k||``, by the sign of its derivative, with momentum:
+
+        v_k <- momentum v_k - lr sign(dQ / dn_k),        n_k <- n_k + v_k.
+
+    It also works on random inputs and labels, see :func:`neuroinit.random_batches`. What differs
+    from the paper's listing by default is in ``docs/methods.md``; :meth:`reference` has all of it.
 
     Args:
-        lr: Step of a tensor's norm; with an ``update``, of its scale.
-        momentum: Of the sign-momentum steps.
-        eps: Keeps the quotient finite.
-        update: How a gradient moves the scales; ``None`` for the paper's steps of the norms: the
-            sign of the derivative, with momentum.
+        steps: Largest number of steps.
+        lr: Step size of a norm; with an ``update``, of a scale.
+        momentum: Of the steps.
+        eps: Keeps the denominators away from zero.
+        update: An update rule of the scales in place of the steps above.
         scales_of: ``scales_of(module, key, tensor)``: which parameters get a scale; ``None`` for
-            all.
+            all. By default tensors of two dimensions or more.
+        batch_stats: BatchNorm uses the statistics of the ``"batch"``, or its ``"running"``
+            statistics as in eval mode.
+        sign_flips: Let a norm become negative, which changes the sign of the tensor, instead of
+            keeping scales above ``min_scale``.
+        min_scale, include, exclude, reinit_zeros, tolerance: See :class:`Method`.
+
+    Raises:
+        TypeError, ValueError: If a field has the wrong type or is out of range.
 
     Example:
         >>> MetaInit(steps=50).lr
@@ -54,6 +73,8 @@ class MetaInit(Method):
     eps: float = 1e-5
     update: Update | None = None
     scales_of: LooksAt | None = matrices
+    batch_stats: str = "batch"
+    sign_flips: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,20 +84,41 @@ class MetaInit(Method):
             check_update(self.update)
         if self.scales_of is not None:
             check_callable("scales_of", self.scales_of)
+        check_choice("batch_stats", self.batch_stats, NORM_STATISTICS)
+
+    @classmethod
+    def reference(cls, **changes: Any) -> MetaInit:
+        """The listing in the paper's appendix.
+
+        It differs from the defaults in two ways: the model is in eval mode, where BatchNorm uses
+        its running statistics, and a norm may become negative. Also, it never stops early.
+
+        Args:
+            **changes: Fields that differ from it.
+
+        Example:
+            >>> MetaInit.reference(steps=50).batch_stats
+            'running'
+        """
+        return cls(**{**_REFERENCE, **changes})
 
     def selection(self) -> Selection:
-        """Matrices, unless told otherwise."""
+        """Which parameters get a scale."""
         return replace(super().selection(), scales_of=self.scales_of)
 
+    def lowest(self, names: list[str]) -> Tensor:
+        """The lower bound of every scale; none if signs may change."""
+        return lower_bounds(names, float("-inf") if self.sign_flips else self.min_scale, None)
+
     def start(self, problem: Problem) -> tuple[Tensor, State]:
-        """All ones, no velocity."""
+        """All scales one, and zero velocities or the state of the update rule."""
         scales = problem.unit_scales
         if self.update is not None:
             return scales, self.update.init(scales)
         return scales, {"velocity": torch.zeros_like(scales)}
 
     def fits(self, problem: Problem, size: int) -> bool:
-        """BatchNorm needs two samples."""
+        """Whether there is a sample; two with BatchNorm."""
         return size >= (2 if problem.batch_norms else 1)
 
     def step(
@@ -84,12 +126,14 @@ class MetaInit(Method):
     ) -> Step:
         """One step down the gradient quotient."""
         point = problem.at(position.scales)
-        loss, g, value, derivative = curvature_derivative(
-            point, batch, plan, self._quotient, engine
-        )
+        with norm_statistics(problem.model, self.batch_stats):
+            loss, g, value, derivative = curvature_derivative(
+                point, batch, plan, self._quotient, engine
+            )
         norm = float(torch.linalg.vector_norm(g, dtype=torch.float64))
         check_norm(norm)
-        scales, state = self._moved(problem, check_derivative(derivative, problem.scaled), position)
+        check_derivative(derivative, problem.scaled)
+        scales, state = self._moved(problem, derivative, position)
         return Step(
             scales=scales,
             state=state,
@@ -101,14 +145,20 @@ class MetaInit(Method):
         )
 
     def _quotient(self, g: Tensor, h: Tensor) -> Tensor:
+        """``Q`` as a function of ``g`` and ``h = H g``."""
         sign = torch.where(g >= 0, 1.0, -1.0).to(g)
         return ((g - h) / (g + self.eps * sign) - 1).abs().mean()
 
     def _moved(
-        self, problem: Problem, gradient: Tensor, position: Position
+        self, problem: Problem, derivative: Tensor, position: Position
     ) -> tuple[Tensor, State]:
+        """The scales after a step of the norms, ``dQ / dn_k = sign(w_k) dQ / dw_k / ||W_k||``."""
+        scales, state = position.scales, position.state
         if self.update is not None:
-            return self.update.step(position.scales, gradient, self.lr, False, position.state)
-        velocity = self.momentum * position.state["velocity"] - self.lr * gradient.sign()
+            return self.update.step(scales, derivative, self.lr, False, state)
+        velocity = self.momentum * state["velocity"] - self.lr * scales.sign() * derivative.sign()
         lengths = torch.stack([problem.start[n].norm().cpu().double() for n in problem.scaled])
-        return position.scales + velocity / lengths, {"velocity": velocity}
+        return scales + scales.sign() * velocity / lengths, {"velocity": velocity}
+
+
+_REFERENCE: dict[str, Any] = {"batch_stats": "running", "sign_flips": True, "tolerance": 0.0}

@@ -1,4 +1,4 @@
-"""The update rules and objectives of NIO under their public name; see ``nio/rules.py``."""
+"""Rules and objectives of NIO under their public name; they are defined in ``nio/rules.py``."""
 
 from neuroinit.methods.nio.rules import (
     BoundedAscent,

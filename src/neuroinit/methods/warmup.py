@@ -1,4 +1,4 @@
-"""Warmup is no initialization; it is here because the paper's tables compare with it."""
+"""Learning rate warmup. It is not an initialization; the tables of NIO's paper compare with it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from neuroinit.methods.base import Initialization
 
 @dataclass(frozen=True, kw_only=True)
 class Warmup(Initialization):
-    """Leaves the model as it is, and raises the learning rate linearly in the first steps.
+    """Keep the model as it is, and raise the learning rate linearly during the first steps.
+
+    Step ``t = 0, 1, ...`` has the learning rate ``lr * min(1, (t + 1) / warmup_steps)``.
 
     Args:
-        warmup_steps: Steps until the full learning rate; usually one epoch's.
+        warmup_steps: Number of steps until the full learning rate; usually those of one epoch.
+
+    Raises:
+        TypeError, ValueError: If ``warmup_steps`` is not a positive integer.
 
     Example:
         >>> import torch
@@ -33,6 +38,6 @@ class Warmup(Initialization):
         check_count("warmup_steps", self.warmup_steps, 1)
 
     def schedule(self, optimizer: Optimizer) -> LinearLR:
-        """A scheduler to be stepped after every optimizer step."""
-        start = 1 / self.warmup_steps
-        return LinearLR(optimizer, start_factor=start, total_iters=self.warmup_steps - 1)
+        """A scheduler for an optimizer; call its ``step`` after every step of the optimizer."""
+        first = 1 / self.warmup_steps
+        return LinearLR(optimizer, start_factor=first, total_iters=self.warmup_steps - 1)

@@ -20,7 +20,7 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
 
     Parameters and buffers may be replaced inside. Backward passes have to run inside as well:
     checkpointed modules run their forward pass again there. Interrupts wait, see
-    :mod:`neuroinit.common.interrupts`. Can be nested.
+    :mod:`neuroinit.common.signals`. Can be nested.
 
     Args:
         model: The user's module.

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import Batch, map_tensors
 from neuroinit.common.errors import NonFiniteError, ZeroGradientError, listed
 
+IGNORED = -100  # the label that cross-entropy ignores
 _TOO_LARGE = (
     "The start is too large: shrink it first, or compute in a wider dtype with `model.double()`."
 )
@@ -30,6 +32,28 @@ def check_loss(loss: Tensor) -> None:
             "The loss does not depend on any trainable parameter. Return it with its graph: no "
             "`.item()`, `.detach()` or `torch.no_grad()` between the model and the loss."
         )
+
+
+def why_not_finite(batch: Batch) -> str:
+    """What in a batch may make its loss not finite, as a sentence; empty if nothing is found."""
+    found: list[str] = []
+
+    def look(tensor: Tensor) -> None:
+        if tensor.is_nested or not tensor.dim():
+            return
+        if not torch.isfinite(tensor).all():
+            found.append(f" The batch has NaN or inf in a tensor of shape {tuple(tensor.shape)}.")
+        elif not tensor.is_floating_point() and not tensor.is_complex():
+            masked = (tensor.reshape(len(tensor), -1) == IGNORED).all(1)
+            if masked.any():
+                found.append(
+                    f" All labels of sample {int(masked.nonzero()[0])} are {IGNORED}, so a "
+                    "sub-batch may have no label that counts. Remove such samples, or use fewer "
+                    "sub-batches."
+                )
+
+    map_tensors(look, batch)
+    return found[0] if found else ""
 
 
 def check_norm(norm: float, what: str = "the batch") -> None:

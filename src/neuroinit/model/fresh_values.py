@@ -1,4 +1,4 @@
-"""Fresh values for a tensor as a recipe: the same recipe gives the same values, on any device."""
+"""Fresh values for a tensor: a description that gives the same values on any device."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CUT = 2.0  # truncated normal values lie within so many standard deviations
+CUT = 2.0  # standard deviations at which the normal distribution is truncated
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How a tensor is filled.
+    """How the values of a tensor are drawn.
 
     Args:
         kind: ``"normal"``, ``"trunc_normal"``, ``"uniform"``, ``"orthogonal"`` or ``"constant"``.
         size: The standard deviation (of the normal before it is truncated), the bound of the
             uniform values, the gain of the orthogonal matrix, or the constant.
         seed: Of the random numbers.
-        blocks: The tensor is so many matrices, one below the other: gates, or query, key and value.
-        zero_row: A row that stays zero: the padding token of an embedding.
+        blocks: Number of matrices that the tensor holds along dimension 0, drawn separately: gates,
+            or query, key and value.
+        zero_row: A row that is set to zero: the padding token of an embedding.
 
     Example:
         >>> matrix = Draw("orthogonal", 1.0, seed=3).like(torch.empty(2, 2))
@@ -65,7 +66,7 @@ def _uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def _trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """By inversion: uniform between the values of the error function at the two cuts."""
+    """By inversion of the error function, between its values at the two cuts."""
     edge = math.erf(CUT / math.sqrt(2))
     return math.sqrt(2) * torch.erfinv(edge * _uniform(shape, generator))
 

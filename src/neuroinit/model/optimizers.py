@@ -1,4 +1,4 @@
-"""The optimizer that a user will train with: checked, copied, and its learning rate."""
+"""The optimizer that a user will train with: checks, copies, and its learning rate."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _made_by(function: Callable[[Iterable[Tensor]], Optimizer], given: list[Tens
 
 @contextmanager
 def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
-    """What an optimizer does not hold is not trained by it: for now, it needs no gradient."""
+    """Freeze the parameters that an optimizer does not hold, for the time being."""
     if not isinstance(optimizer, Optimizer):
         yield
         return
@@ -82,7 +82,7 @@ def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
 
 
 def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
-    """torch copies settings and state only; optimizers have attributes of their own besides."""
+    """A deep copy with all attributes; torch's own copies settings and state only."""
     twin = copy.deepcopy(optimizer, memo)
     for key, value in vars(optimizer).items():
         if key != "step" and key not in vars(twin):  # a scheduler's `step` is bound to the original
@@ -91,7 +91,7 @@ def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raise for what makes no optimizer, and warn of a scheduler that has lowered its rate."""
+    """Raise for an unusable optimizer; warn if a scheduler has changed its learning rate."""
     if not isinstance(optimizer, Optimizer):
         check_callable("optimizer", optimizer)
         return
@@ -111,7 +111,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def rate_of(optimizer: OptimizerLike) -> float | None:
-    """How far SGD goes in the end by one gradient; ``None`` where its length does not matter.
+    """``lr / (1 - momentum)`` of SGD, the total step per gradient; ``None`` for other optimizers.
 
     Example:
         >>> round(rate_of(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)), 6)

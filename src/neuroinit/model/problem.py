@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.common.batches import Batch, batch_size, map_tensors
+from neuroinit.common.batches import Batch, map_tensors, moved
 from neuroinit.common.errors import warn
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.tensors import (
     HALF,
     at_least_float32,
@@ -68,6 +69,7 @@ class Problem:
         selection: Which parameters take part.
         autocast: Dtype of the model's forward passes; ``None`` for its own.
         ranks: The processes that share the work on every batch.
+        layout: How samples lie in a batch.
 
     Attributes:
         parameters: Name -> the user's parameter.
@@ -92,14 +94,16 @@ class Problem:
         selection: Selection | None = None,
         autocast: torch.dtype | None = None,
         ranks: Ranks = ALONE,
+        layout: BatchLayout = SAMPLES_FIRST,
     ) -> None:
         selection = selection or Selection()
         check_callables(model, loss_fn, compute_loss, selection.needs_loss)
         self.model, self.ranks, self.autocast = unwrap(model), ranks, autocast
+        self.layout = layout
         self.has_loss = loss_fn is not None or compute_loss is not None
         self.loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
-        self._check_model()
+        self._check_model(selection)
         self.parameters: dict[str, Tensor] = dict(self.model.named_parameters())
         self.places = places(self.model)
         self.buffers = [
@@ -133,11 +137,11 @@ class Problem:
         """Names of trainable tensors that are all zero at the start."""
         return [n for n in self.trainable if not self.start[n].any()]
 
-    def _check_model(self) -> None:
+    def _check_model(self, selection: Selection) -> None:
         """Raise for a model that cannot be differentiated, or has nothing to train."""
         check_not_fsdp1(self.model)
         reshard(self.model)
-        check_parameters(self.model)
+        check_parameters(self.model, selection.takes)
         if not self.sharded and any(is_sharded(p) for p in self.model.parameters()):
             raise ValueError(
                 "The model is sharded (DTensor parameters), where `torch.autograd.grad` does not "
@@ -194,10 +198,10 @@ class Problem:
         """The batch on the model's device; in float32 if the model is in half precision."""
         if self.has_loss and self.compute_loss is None:
             check_pair(batch)
-        batch_size(batch)
+        self.layout.size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
-        moved = map_tensors(lambda t: t.to(self.device, non_blocking=True), batch)
-        return map_tensors(at_least_float32, moved) if half else moved
+        prepared = moved(batch, self.device)
+        return map_tensors(at_least_float32, prepared) if half else prepared
 
     @property
     def batch_norms(self) -> list[str]:

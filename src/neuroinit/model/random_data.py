@@ -1,4 +1,4 @@
-"""Batches for those who have no data at hand: random inputs and random labels."""
+"""Batches of random inputs and random labels, in place of data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LEAST = 32  # samples of a batch in place of data
 
 @dataclass(frozen=True, eq=False)
 class RandomBatches:
-    """An endless iterable of ``(inputs, labels)``; every pass over it starts anew.
+    """An endless iterable of ``(inputs, labels)``; every pass over it yields the same batches.
 
-    ``shape`` is that of the labels of one sample: none for a label each.
+    ``shape`` is the shape of the labels of one sample: empty for one label per sample.
     """
 
     example: Tensor
@@ -51,7 +51,7 @@ class RandomBatches:
 def random_batches(
     example: Tensor | Sequence[int], classes: int, seed: int = 0, size: int | None = None
 ) -> RandomBatches:
-    """Random inputs with random labels, as MetaInit's paper uses in place of data.
+    """Random inputs with random labels, as in the paper of MetaInit.
 
     Args:
         example: A batch of inputs: normal values with its mean and standard deviation are drawn, or
@@ -97,13 +97,13 @@ def in_place_of_data(
     loss_fn: Callable[[Tensor, Tensor], Any] | None,
     seed: int,
 ) -> RandomBatches:
-    """Random batches for a classifier: how many classes there are is read from its output.
+    """Random batches for a classifier; the number of classes is read from its output.
 
     Args:
-        example: As for :func:`random_batches`; fewer than 32 samples stand for batches of 32.
+        example: As for :func:`random_batches`; a batch has at least 32 samples.
         run: The model.
-        loss_fn: Tells whether the classes are the output's second dimension, as for
-            ``F.cross_entropy``, or its last, as for losses of one's own of a language model.
+        loss_fn: Is tried to find out whether the classes are the second dimension of the output, as
+            for ``F.cross_entropy``, or its last.
         seed: Of the random numbers.
     """
     one = random_batches(example, 1, seed)
@@ -148,7 +148,7 @@ def in_place_of_data(
 
 
 def _check_tokens(inputs: Tensor, output: Tensor, place: int) -> None:
-    """Scores of every token with the cross-entropy of ``(samples, classes, ...)`` are a slip."""
+    """Raise if the loss takes the tokens of a language model for classes."""
     tokens = not inputs.is_floating_point() and inputs.dim() == 2 and output.dim() == 3
     if tokens and place == 1 and output.shape[1] == inputs.shape[1]:
         raise ValueError(

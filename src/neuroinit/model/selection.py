@@ -1,4 +1,4 @@
-"""Which parameters of a model take part, and where a model holds them."""
+"""Which parameters of a model get a scale, and which modules hold them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Selection:
         include: Shell patterns of the names that get a scale.
         exclude: Shell patterns of the names that don't, even if included.
         gradients_of: ``gradients_of(module, key, tensor)``: whether the gradient by a parameter,
-            held by a module under a key, is looked at; ``None`` for all trainable parameters, as
-            is a choice of none.
+            which a module holds under a key, is computed. ``None``, or a function that chooses
+            none, stands for all trainable parameters.
         scales_of: In the same form, which parameters may get a scale.
         draws: ``draws(model)``: fresh values for some parameters, by name.
         needs_loss: Whether there has to be a loss.
@@ -37,12 +37,16 @@ class Selection:
     draws: Callable[[nn.Module], dict[str, Draw]] | None = None
     needs_loss: bool = True
 
+    def takes(self, name: str) -> bool:
+        """Whether the patterns select a parameter of this name."""
+        return _matches(name, self.include) and not _matches(name, self.exclude)
+
     def differentiated(self, model: nn.Module) -> list[str]:
-        """The parameters whose gradients are looked at."""
+        """Names of the parameters whose gradients are computed."""
         return _wanted(model, self.gradients_of) or trainable(model)
 
     def scaled(self, model: nn.Module, zeros: Collection[str], drawn: Collection[str]) -> list[str]:
-        """The parameters that get a scale.
+        """Names of the parameters that get a scale.
 
         Args:
             model: The user's own module.
@@ -54,11 +58,7 @@ class Selection:
         """
         names = [n for n, _ in model.named_parameters()]
         self._check_patterns(names)
-        chosen = [
-            n
-            for n in _wanted(model, self.scales_of)
-            if n not in zeros and _matches(n, self.include) and not _matches(n, self.exclude)
-        ]
+        chosen = [n for n in _wanted(model, self.scales_of) if n not in zeros and self.takes(n)]
         if not chosen and not drawn:
             raise ValueError(
                 f"Nothing to scale: of {len(trainable(model))} trainable parameters "
@@ -83,7 +83,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _wanted(model: nn.Module, looks_at: LooksAt | None) -> list[str]:
-    """The trainable parameters that a function of module, key and tensor wants; ``None``: all."""
+    """Names of the trainable parameters that a function selects; ``None`` selects all."""
     if looks_at is None:
         return trainable(model)
     named = dict(model.named_parameters())
@@ -92,8 +92,8 @@ def _wanted(model: nn.Module, looks_at: LooksAt | None) -> list[str]:
 
 
 def trainable(model: nn.Module) -> list[str]:
-    """Names of the parameters that are trained."""
-    return [n for n, p in model.named_parameters() if p.requires_grad]
+    """Names of the parameters that require a gradient; complex ones are left out."""
+    return [n for n, p in model.named_parameters() if p.requires_grad and not p.is_complex()]
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, Interval, batch_size, cut, map_tensors
-from neuroinit.common.interrupts import Where, allowed
+from neuroinit.common.batches import Batch, Interval, map_tensors
 from neuroinit.common.random_state import seed_all
+from neuroinit.common.signals import Where, allowed
 from neuroinit.common.tensors import (
     at_least_float32,
     dot,
@@ -71,7 +71,15 @@ class Session:
             seed: Of the random numbers in the forward pass; the problem's own by default.
         """
         losses = self._losses(batch, self.problem.seed if seed is None else seed)
-        return mean_loss(losses, batch_size(batch))
+        return mean_loss(losses, self.problem.layout.size(batch))
+
+    def loss_value(self, batch: Batch) -> float:
+        """The mean loss of a batch as a number; no graph is kept."""
+        try:
+            with torch.no_grad():
+                return float(self.loss(batch))
+        except RuntimeError:  # the loss takes a gradient itself; any other error is raised again
+            return float(self.loss(batch).detach())
 
     def losses(
         self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
@@ -86,19 +94,19 @@ class Session:
         problem = self.problem
         if not one_forward:
             for start, stop in pieces:
-                yield self.loss(cut(batch, start, stop), problem.seed + start)
+                yield self.loss(problem.layout.cut(batch, start, stop), problem.seed + start)
         elif problem.compute_loss is None:
             output, target = self._forward(batch, problem.seed)
             for start, stop in pieces:
-                parts = cut(output, start, stop), cut(target, start, stop)
+                parts = (problem.layout.cut(x, start, stop) for x in (output, target))
                 yield mean_loss(problem.loss_fn(*parts), stop - start)
         else:
             values = self._losses(batch, problem.seed)
-            if values.dim() != 1 or len(values) != batch_size(batch):
+            if values.dim() != 1 or len(values) != problem.layout.size(batch):
                 raise ValueError(
                     "Statistics of the whole batch need a `compute_loss` that returns one loss a "
                     f"sample. Found a loss of shape {tuple(values.shape)} for "
-                    f"{batch_size(batch)} samples. Return unreduced losses, or use "
+                    f"{problem.layout.size(batch)} samples. Return unreduced losses, or use "
                     "`batch_stats='sub-batch'`."
                 )
             for start, stop in pieces:

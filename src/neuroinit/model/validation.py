@@ -1,8 +1,8 @@
-"""What users pass in: models, losses and batches that cannot be used get one clear error."""
+"""Checks of what users pass in: models, losses and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ def mean_loss(loss: Any, size: int) -> Tensor:
 
 
 def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
-    """An iterable of batches, and not a single batch.
+    """Raise for anything that is not an iterable of batches, such as a single batch.
 
     Args:
         batches: What was passed.
@@ -54,7 +54,7 @@ def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
 
 
 def check_values(batches: Sequence[Any]) -> None:
-    """Inputs and targets that no loss can be taken of."""
+    """Raise for batches with NaN or inf."""
     for k, batch in enumerate(batches):
         tensors: list[Tensor] = []
         map_tensors(tensors.append, batch)
@@ -65,7 +65,7 @@ def check_values(batches: Sequence[Any]) -> None:
 
 
 def check_pair(batch: Batch) -> None:
-    """A batch for ``loss_fn``: inputs and targets."""
+    """Raise for a batch that is not a pair ``(inputs, targets)``."""
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise TypeError(
             f"A batch of type `{type(batch).__name__}`"
@@ -76,7 +76,7 @@ def check_pair(batch: Batch) -> None:
 
 
 def check_callables(model: Any, loss_fn: Any, compute_loss: Any, needed: bool = True) -> None:
-    """A module, and a way to its loss."""
+    """Raise for a model, loss or ``compute_loss`` of a wrong type."""
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
             "A scripted or traced model cannot be optimized: its parameters cannot be replaced. "
@@ -93,8 +93,13 @@ def check_callables(model: Any, loss_fn: Any, compute_loss: Any, needed: bool = 
         raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
 
 
-def check_parameters(model: nn.Module) -> None:
-    """Parameters that cannot be scaled yet, all of them in one error."""
+def check_parameters(model: nn.Module, takes_part: Callable[[str], bool]) -> None:
+    """Raise for parameters that cannot be scaled, and name them all.
+
+    Args:
+        model: The user's module.
+        takes_part: Whether a parameter of this name may get a scale.
+    """
     named = dict(model.named_parameters())
     lazy = [n for n, p in named.items() if is_lazy(p)]
     if lazy:
@@ -103,15 +108,17 @@ def check_parameters(model: nn.Module) -> None:
             "Run one forward pass first, for example `model(inputs)`."
         )
     for kind, bad in (
-        ("complex", [n for n, p in named.items() if p.is_complex()]),
+        ("complex", [n for n, p in named.items() if p.is_complex() and p.requires_grad]),
         ("on the meta device", [n for n, p in named.items() if p.is_meta]),
     ):
+        bad = [n for n in bad if kind != "complex" or takes_part(n)]
         if bad:
-            raise ValueError(f"These parameters are {kind}: {listed(bad)}. Initialize them first.")
+            help = "Exclude" if kind == "complex" else "Initialize"
+            raise ValueError(f"These parameters are {kind}: {listed(bad)}. {help} them first.")
 
 
 def check_finite(parameters: Mapping[str, Tensor]) -> None:
-    """Values that no computation can begin with."""
+    """Raise for parameters with NaN or inf."""
     bad = [n for n, p in parameters.items() if not _finite(p)]
     if bad:
         raise ValueError(f"These parameters are not finite: {listed(bad)}. Initialize them first.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, batch_size, cut
+from neuroinit.common.batches import Batch
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.problem import Problem
 
@@ -19,7 +19,7 @@ def blocked_by_zeros(problem: Problem, batch: Batch) -> list[str]:
     zeros = [n for n in problem.zeros if not n.endswith("bias")]
     if not zeros:
         return []
-    few = cut(batch, 0, min(SAMPLES, batch_size(batch)))
+    few = problem.layout.cut(batch, 0, min(SAMPLES, problem.layout.size(batch)))
     without = _without_gradient(problem, few, {})
     filled = {n: Draw("normal", 0.01, seed).like(problem.start[n]) for seed, n in enumerate(zeros)}
     still = set(_without_gradient(problem, few, filled)) if without else set()

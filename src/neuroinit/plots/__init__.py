@@ -1,19 +1,15 @@
-"""Figures of results, sized for one column of a paper; needs ``pip install "neuroinit[plots]"``."""
+"""Figures of results, one column of a paper wide; needs ``pip install "neuroinit[plots]"``.
 
-from neuroinit.plots.figures import (
-    AFTER,
-    BEFORE,
-    COLUMN,
-    batches,
-    compare,
-    draw_layers,
-    draw_losses,
-    figure,
-    history,
-    layers,
-    rollouts,
-    scales,
-)
+Every function returns a matplotlib figure: ``ni.plots.history(result).savefig("history.pdf")``.
+matplotlib is imported when a figure is drawn.
+"""
+
+from neuroinit.plots.methods import compare
+from neuroinit.plots.steps import history
+from neuroinit.plots.style import AFTER, BEFORE, COLUMN, figure
+from neuroinit.plots.sub_batches import batches
+from neuroinit.plots.tensors import draw_layers, layers, scales
+from neuroinit.plots.training import curves, draw_losses, rollouts
 
 __all__ = [
     "AFTER",
@@ -21,6 +17,7 @@ __all__ = [
     "COLUMN",
     "batches",
     "compare",
+    "curves",
     "draw_layers",
     "draw_losses",
     "figure",

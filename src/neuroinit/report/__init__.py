@@ -1,5 +1,18 @@
-"""One self-contained page about a result; needs ``pip install "neuroinit[report]"``."""
+"""Pages for a browser and tables for a notebook.
 
-from neuroinit.report.page import page
+Pages need ``pip install "neuroinit[report]"``, notebooks need nothing.
+"""
 
-__all__ = ["page"]
+from neuroinit.report.about_choice import choice_page
+from neuroinit.report.about_comparison import comparison_page
+from neuroinit.report.about_result import result_page
+from neuroinit.report.notes import choice_note, comparison_note, result_note
+
+__all__ = [
+    "choice_note",
+    "choice_page",
+    "comparison_note",
+    "comparison_page",
+    "result_note",
+    "result_page",
+]

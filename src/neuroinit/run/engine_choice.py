@@ -62,7 +62,7 @@ class Schedule:
             return Schedule(STREAM, self.microbatch)
         largest = plan.largest
         if may_be_separable(problem):
-            largest = max(largest, streamed_samples(batch, plan))
+            largest = max(largest, streamed_samples(problem, batch, plan))
         if largest == 1 or plan.one_forward or not samples_are_independent(problem, batch):
             return None
         return Schedule(STREAM, largest // 2)
@@ -130,7 +130,7 @@ class _Need:
         self.together = not plan.one_forward and may_be_separable(problem)  # several in one pass
         self.samples, self.vectors = plan.largest, 4 * self.vector
         if self.together:
-            self.samples = max(self.samples, streamed_samples(batch, plan))
+            self.samples = max(self.samples, streamed_samples(problem, batch, plan))
             pieces = max(1, min(streamed_pieces(problem), self.samples // min(self.sizes)))
             self.vectors = (1 + 3 * pieces) * self.vector
 
@@ -158,7 +158,7 @@ class _Need:
 
 def _streamed_in_quarters(problem: Problem, batch: Batch, plan: Plan, wanted: Schedule) -> Schedule:
     """`stream` takes a quarter of the batch at most: about the memory of a training step."""
-    most = streamed_samples(batch, plan)
+    most = streamed_samples(problem, batch, plan)
     cuttable = wanted == Schedule(STREAM) and plan.largest > most and not plan.one_forward
     if not cuttable or not samples_are_independent(problem, batch):
         return wanted
@@ -172,13 +172,27 @@ def graph_bytes(point: Point, batch: Batch, piece: tuple[int, int], one_forward:
 
     def note(tensor: Tensor) -> Tensor:
         if tensor.layout == torch.strided:  # sparse gradients are small and have no storage
-            storage = tensor.untyped_storage()
-            seen[storage.data_ptr()] = storage.nbytes()
+            address, size = _memory(tensor)
+            seen[address] = size
         return tensor.detach()  # an output that refers to itself would never be freed
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        check_double_backward(point, batch, piece, one_forward)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            check_double_backward(point, batch, piece, one_forward)
+    except RuntimeError as error:
+        if "saved tensor hooks" not in str(error):
+            raise
+        check_double_backward(point, batch, piece, one_forward)  # `torch.func.grad` in the loss
     return sum(size for address, size in seen.items() if address not in own)
+
+
+def _memory(tensor: Tensor) -> tuple[int, int]:
+    """The address of a tensor's storage and its bytes."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    except RuntimeError:  # a tensor of `torch.func.jvp` has no storage of its own
+        return id(tensor), tensor.numel() * tensor.element_size()
 
 
 def _megabytes(count: float) -> str:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.layout import batch_layout
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
 from neuroinit.methods.fixup import FixUp
@@ -19,9 +20,11 @@ from neuroinit.methods.metainit import MetaInit
 from neuroinit.methods.nio import NIO
 from neuroinit.model.optimizers import OptimizerLike, rate_of
 from neuroinit.model.problem import LossFunction
+from neuroinit.model.validation import check_batches
 from neuroinit.run import options as o
 from neuroinit.run.optimize import optimize
 from neuroinit.run.result import Result
+from neuroinit.run.verify import KeptBatches, verified
 
 
 @o.shows_options(NIO, optimize)
@@ -31,6 +34,7 @@ def nio_(
     loss_fn: LossFunction | None = F.cross_entropy,
     *,
     optimizer: OptimizerLike | None = None,
+    verify: bool = True,
     **options: Unpack[o.NIOOptions],
 ) -> Result:
     """Optimize the initialization of a model in place.
@@ -45,7 +49,10 @@ def nio_(
         loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the bound of
             the gradient norm is taken from the loss.
         optimizer: The optimizer that you will train with, or a function of parameters that makes
-            it. The bound then fits SGD's learning rate and momentum.
+            it. The bound then fits SGD's learning rate and momentum, and the result is verified.
+        verify: With an ``optimizer``, compare short trainings from the model as it is and from the
+            result, at most 54 steps together, before the model is changed. The result is applied
+            whole, with its log-scales halved, or not at all; ``result.verified`` says which.
         **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
             :func:`optimize`, for example ``compute_loss=`` or ``engine=``.
 
@@ -59,9 +66,21 @@ def nio_(
         >>> len(nio_(model, batches, steps=3).history)
         3
     """
-    if optimizer is not None:
-        options["rate"] = rate_of(optimizer)
-    return _learn("nio_", NIO, model, batches, loss_fn, options)
+    if optimizer is None:
+        return _learn("nio_", NIO, model, batches, loss_fn, options)
+    options["rate"] = rate_of(optimizer)
+    kept = None
+    if batches is not None and verify:
+        check_batches(batches, pairs=loss_fn is not None and not options.get("compute_loss"))
+        kept = KeptBatches(batches)
+    fields, passed = o.checked_fields("nio_", NIO, dict(options))
+    result = optimize(model, kept or batches, loss_fn, NIO(**fields), **passed)
+    if kept is not None:
+        layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
+        loss = loss_fn, options.get("compute_loss")
+        result = verified(model, result, kept.kept, *loss, optimizer, layout)
+    result.apply_(model)
+    return result
 
 
 @o.shows_options(GradInit, optimize)

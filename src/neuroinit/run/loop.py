@@ -12,21 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import END, Batch, BatchStream, batch_size
-from neuroinit.common.errors import GradientError, listed, out_of_memory, warn
-from neuroinit.common.interrupts import allowed
+from neuroinit.common.batches import END, Batch, BatchStream
+from neuroinit.common.errors import GradientError, NonFiniteError, listed, out_of_memory, warn
 from neuroinit.common.progress import Progress
+from neuroinit.common.signals import allowed
+from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.joined_batches import union
 from neuroinit.gradients.statistics import GradientStats, measure
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.updates import Position, clamped
+from neuroinit.model.finite import why_not_finite
 from neuroinit.model.problem import Problem
 from neuroinit.model.zero_tensors import blocked_by_zeros
+from neuroinit.run.about import describe
 from neuroinit.run.checkpoint import Checkpoint, read_tensor, written
 from neuroinit.run.engine_choice import STREAM, Schedule, choose_schedule
 from neuroinit.run.result import Result, StepRecord, readable, writable
 from neuroinit.version import __version__
 
+FAR_ABOVE = 10.0  # a norm above this multiple of the bound at the end is worth a warning
 PATIENCE = 5  # steps without movement before an early stop
 
 OnStep = Callable[[StepRecord], None]
@@ -136,9 +140,30 @@ class Run:
     def _take(self, stream: BatchStream) -> Any:
         """The next batch; one that is too small is skipped, such as the last of a data loader."""
         found = self._next(stream)
-        first = not self.history or found is END
-        if not first and not self.method.fits(self.problem, batch_size(found)):
-            found = self._next(stream)
+        if found is END or self.method.fits(self.problem, self.problem.layout.size(found)):
+            return found
+        if not self.history:
+            return self._join(found, stream)
+        return self._join(self._next(stream), stream)
+
+    def _join(self, found: Batch, stream: BatchStream) -> Batch:
+        """A batch with enough samples to cut, joined from several if one is too small."""
+        layout, parts = self.problem.layout, [found]
+        while found is not END and layout.size(found) < self.method.least_samples:
+            following = self._next(stream)
+            if following is END or (self.rounds and not self.history):
+                break  # there are no more samples than these
+            try:
+                found = layout.join([*parts, following])
+            except ValueError:  # they differ in length
+                return parts[0]
+            parts.append(following)
+            if layout.size(found) >= self.method.least_samples:
+                self.problem.warn_once(
+                    f"Batches of {layout.size(parts[0])} samples are too small for "
+                    f"{self.method.least_samples} sub-batches: {len(parts)} are joined. Pass "
+                    "larger batches, or `sub_batches=`."
+                )
         return found
 
     def _next(self, stream: BatchStream) -> Any:
@@ -159,7 +184,8 @@ class Run:
         try:
             record = self._fitting_step(step, batch)
         except GradientError as error:
-            failed = type(error)(f"Step {step}: {error}")
+            reason = why_not_finite(batch) if isinstance(error, NonFiniteError) else ""
+            failed = type(error)(f"Step {step}: {error}{reason}")
             failed.result = self._result(None, None, f"step {step} failed", False)
             raise failed from error
         self.history.append(record)
@@ -197,6 +223,7 @@ class Run:
     def _begin(self, batch: Batch) -> None:
         """What needs a first batch: automatic settings, the engine, and blocked parameters."""
         problem = self.problem
+        self.method = self.method.for_samples(problem, problem.layout.size(batch))
         plan = self.method.plan(problem, batch, self.schedule.microbatch)
         self.method = self.method.resolve(problem, batch)
         if not self.method.second_order:
@@ -246,8 +273,22 @@ class Run:
         held_out = spare is not END and self.rounds == 0
         batch = self.problem.prepare(spare) if held_out else last
         self._check_ranks()
+        self._warn_of_the_bound()
         before = self._measure(self.problem.unit_scales, batch, self.problem.original)
-        return self._result(before, self._measure(self.scales, batch), stopped, held_out)
+        after = self._measure(self.scales, batch)
+        return self._result(before, after, stopped, held_out, self.problem.layout.size(batch))
+
+    def _warn_of_the_bound(self) -> None:
+        """Warn if the last step was far above the bound that the method was given."""
+        gamma = getattr(self.method, "gamma", None)
+        last = self.history[-1] if self.history else None
+        if last is None or not last.constrained or not isinstance(gamma, (int, float)):
+            return
+        if last.norm > FAR_ABOVE * gamma:
+            self.problem.warn_once(
+                f"The gradient norm is {last.norm:.3g} after {len(self.history)} steps, far above "
+                f"the bound `gamma = {gamma:.3g}`. Use more `steps`, or a larger `lr`."
+            )
 
     def _check_ranks(self) -> None:
         self.ranks.check_same(
@@ -269,6 +310,18 @@ class Run:
         except GradientError:
             return None
 
+    def _digests(self) -> dict[str, list[int]]:
+        """Hashes of the scaled tensors before and after the result is applied."""
+        problem, found = self.problem, {}
+        if problem.sharded:
+            return {}
+        for name, scale in zip(problem.scaled, self.scales.tolist(), strict=True):
+            if name not in problem.drawn:
+                own = problem.parameters[name].detach()
+                after = (at_least_float32(own) * scale).to(own)
+                found[name] = [fingerprint(own), fingerprint(after)]
+        return found
+
     def _engine_name(self) -> str:
         engine = self.schedule.engine
         return engine.name if engine is not None and self.method.second_order else "none"
@@ -279,6 +332,7 @@ class Run:
         after: GradientStats | None,
         stopped: str,
         held_out: bool,
+        samples: int | None = None,
     ) -> Result:
         return Result(
             scales=dict(zip(self.problem.scaled, self.scales.tolist(), strict=True)),
@@ -292,6 +346,8 @@ class Run:
             blocked=self.blocked,
             drawn=self.problem.drawn,
             versions={"neuroinit": __version__, "torch": str(torch.__version__)},
+            digests=self._digests(),
+            about=describe(self.problem.model, samples),
         )
 
 

@@ -19,6 +19,7 @@ from neuroinit.common.checks import (
     check_count,
     check_instance,
 )
+from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.random_state import isolated, set_random_state
 from neuroinit.distributed.fsdp import is_sharded_model
 from neuroinit.distributed.ranks import Ranks, ranks
@@ -49,37 +50,43 @@ def optimize(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 10,
     example: Tensor | Sequence[int] | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> Result:
-    """Find a start for a model, by default one scale a tensor; the model is left as it was.
+    """Find an initialization for a model, by default one scale per tensor; the model is unchanged.
 
     Args:
-        model: Any module. Wrappers (DDP, ``torch.compile``) are looked through.
-        batches: A DataLoader, a list, a generator: an element is ``(inputs, targets)``, or anything
-            with ``compute_loss``. A list shorter than ``steps`` is gone through again. ``None``
-            for no data: see ``example``.
-        loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss a sample.
+        model: Any module. Wrappers (DDP, ``torch.compile``) are removed.
+        batches: A DataLoader, a list or a generator. An element is ``(inputs, targets)``, or
+            anything with ``compute_loss``. A list shorter than ``steps`` is repeated. ``None`` for
+            no data: see ``example``.
+        loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss per sample.
         method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
         compute_loss: ``compute_loss(model, batch)``, for example
             ``lambda model, batch: model(**batch).loss``.
-        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"``, which are exact;
-            or ``"differences"``, which is not, for models that are sharded already.
-        microbatch: Largest number of samples computed at once, for models whose samples don't see
-            each other.
+        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"`` are exact.
+            ``"differences"`` is approximate: for sharded models, and for operators without a double
+            backward.
+        microbatch: Most samples computed at once, for losses in which samples do not depend on each
+            other.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
-        on_step: Called with the record of every step, for loggers of your own.
-        memory_limit: Bytes of extra memory that ``engine="auto"`` may plan with; by default half of
-            what is free on a CPU, and 80% of it on a GPU. It keeps all graphs while they fit, else
-            streams them, in micro-batches if one sub-batch alone would not fit. Where memory runs
-            out all the same, the step is done again in smaller pieces, and a warning says so.
-        autocast: ``torch.bfloat16`` runs the forward passes, and with them the backward passes, in
-            bfloat16 where torch's autocast does; sums stay in float32 and float64. Faster on
-            hardware for it, and not exact: ``docs/performance.md`` has the error.
-        checkpoint: A file from which a run that was killed goes on, step for step as if nothing had
-            happened; call again with the same arguments. It is removed when the run has ended.
+        on_step: Called with the record of every step, for example to log it.
+        memory_limit: Bytes of extra memory that ``engine="auto"`` may use; by default half of the
+            free memory of a CPU, and 80% of a GPU's. It keeps all graphs if they fit, else streams
+            them, in micro-batches if one sub-batch alone does not fit. If memory still runs out,
+            the step is repeated in smaller pieces with a warning.
+        autocast: ``torch.bfloat16`` runs forward and backward passes in bfloat16 where torch's
+            autocast does; sums stay in float32 and float64. Faster on suitable hardware, and not
+            exact: ``docs/performance.md`` has the error.
+        checkpoint: A file from which an interrupted run continues exactly; call again with the same
+            arguments. It is removed when the run has ended.
         checkpoint_every: Steps between two writes of that file.
         example: In place of ``batches``, for a classifier: some inputs, or a shape for standard
             normal ones. Random inputs with their mean and standard deviation get random labels.
             ``docs/trainability.md`` says how much is lost.
+        cut: ``cut(batch, start, stop)`` returns some samples of a batch that cannot be cut along a
+            dimension of its tensors, such as a graph.
+        batch_dim: The dimension of samples in tensors, for example 1 for ``(time, samples, ...)``.
 
     Under torch.distributed all processes call this function and share the work, see
     ``docs/distributed.md``.
@@ -109,13 +116,13 @@ def optimize(
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
-        schedule = Schedule(ENGINES.get(engine), microbatch)
+        schedule, layout = Schedule(ENGINES.get(engine), microbatch), batch_layout(cut, batch_dim)
         with closing(Checkpoint(checkpoint, checkpoint_every, all_ranks)) as saved:
             states = saved.random_states()
             with isolated():  # the same random numbers for the problem on every rank
                 set_random_state(states[0])
                 problem = _problem(
-                    model, loss_fn, compute_loss, method, schedule, autocast, all_ranks
+                    model, loss_fn, compute_loss, method, schedule, autocast, all_ranks, layout
                 )
                 if example is not None:
                     batches = in_place_of_data(example, _outputs(problem), loss_fn, all_ranks.rank)
@@ -127,7 +134,7 @@ def optimize(
 
 
 def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
-    """Batches, or nothing yet if an example stands for them."""
+    """The batches; an empty tuple if an example takes their place."""
     if (batches is None) == (example is None):
         raise TypeError(
             "Pass `batches`, or `example=inputs` for random inputs like these and random labels. "
@@ -156,17 +163,18 @@ def _problem(
     schedule: Schedule,
     autocast: torch.dtype | None,
     ranks: Ranks,
+    layout: BatchLayout,
 ) -> Problem:
     selection, exact = method.selection(), schedule.engine is None or schedule.engine.exact
     sharded = isinstance(model, nn.Module) and is_sharded_model(model)
     if exact or not sharded:
-        return Problem(model, loss_fn, compute_loss, selection, autocast, ranks)
+        return Problem(model, loss_fn, compute_loss, selection, autocast, ranks, layout)
     if schedule.microbatch is not None:
         raise ValueError(
             f"`microbatch = {schedule.microbatch}` is not supported for sharded models. Leave it "
             "out; more sub-batches need less memory."
         )
-    return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast)
+    return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast, layout)
 
 
 def _check(method: Any, engine: str, microbatch: Any, memory_limit: Any, on_step: Any) -> None:

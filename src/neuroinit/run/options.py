@@ -14,6 +14,7 @@ from typing import Any, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from neuroinit.common.layout import Cut
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.rules import Rule
 from neuroinit.methods.updates import Update
@@ -38,6 +39,8 @@ class OptimizeOptions(TypedDict, total=False):
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
     example: Tensor | Sequence[int] | None
+    cut: Cut | None
+    batch_dim: int
 
 
 class InitializationOptions(TypedDict, total=False):
@@ -86,6 +89,8 @@ class GradInitFields(MethodOptions, total=False):
     through_update: bool
     overlap: float
     update: Update
+    gradients_of: LooksAt | None
+    min_bias_scale: float | None
 
 
 class GradInitOptions(GradInitFields, OptimizeOptions, total=False):
@@ -99,6 +104,8 @@ class MetaInitFields(MethodOptions, total=False):
     eps: float
     update: Update | None
     scales_of: LooksAt | None
+    batch_stats: str
+    sign_flips: bool
 
 
 class MetaInitOptions(MetaInitFields, OptimizeOptions, total=False):
@@ -111,6 +118,8 @@ class LSUVFields(InitializationOptions, total=False):
     steps: int
     tolerance_var: float
     tries: int
+    measure: str
+    batch_stats: str
 
 
 class LSUVOptions(LSUVFields, OptimizeOptions, total=False):

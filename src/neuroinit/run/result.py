@@ -1,10 +1,11 @@
-"""What an optimization found: scales, history, before and after."""
+"""The result of an optimization: scales, history, statistics before and after."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,23 +13,29 @@ from typing import Any
 import torch
 from torch import nn
 
-from neuroinit.common.errors import listed
+from neuroinit.common.checks import check_choice
+from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
-from neuroinit.common.interrupts import deferred
-from neuroinit.common.tensors import at_least_float32
+from neuroinit.common.signals import deferred
+from neuroinit.common.tensors import at_least_float32, fingerprint
+from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.gradients.statistics import GradientStats, LayerStats, Record
 from neuroinit.model.fresh_values import Draw
 from neuroinit.model.selection import unwrap
+from neuroinit.run.about import About
+from neuroinit.run.frames import records_frame
+from neuroinit.run.result_text import result_text
+from neuroinit.run.tensor_table import TensorRow, tensor_rows
 
-FORMAT = "neuroinit-result-2"
+FORMAT = "neuroinit-result-3"
 
 
 @dataclass(frozen=True)
 class StepRecord(Record):
-    """One step: what its batch looked like before it; ``nan`` for what a method does not look at.
+    """Statistics of the batch before a step; ``nan`` for what a method does not compute.
 
-    ``value`` is what the step descended.
+    ``value`` is the objective that the step minimizes.
     """
 
     step: int
@@ -59,6 +66,9 @@ class Result:
         blocked: Parameters without gradient because of all-zero tensors.
         drawn: Name -> how a tensor gets fresh values, before it is scaled.
         versions: Of neuroinit and torch.
+        verified: What short trainings decided, if :func:`nio_` made them.
+        digests: Name -> hashes of a scaled tensor's values before and after the result is applied.
+        about: The model, the date and the size of a batch; ``None`` in files of older versions.
     """
 
     scales: dict[str, float]
@@ -72,12 +82,15 @@ class Result:
     blocked: list[str] = field(default_factory=list)
     drawn: dict[str, Draw] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, list[int]] = field(default_factory=dict)
+    verified: str = ""
+    about: About | None = None
 
     def apply_(self, model: nn.Module) -> nn.Module:
         """Scale the parameters of a model in place; optimizers made before stay valid.
 
-        The model should have the start that the result was made from: its values are multiplied,
-        so that applying a result twice scales twice.
+        The values of the model are multiplied, so it should have the values that the result was
+        made from: another model with the same seed, or a copy. A warning says if it has not.
 
         Args:
             model: A model with the same parameter names; wrappers are looked through.
@@ -86,7 +99,8 @@ class Result:
             The model.
 
         Raises:
-            ValueError: If a scaled parameter is missing; nothing is changed then.
+            ValueError: If a scaled parameter is missing, or the result was applied before. Nothing
+                is changed then.
         """
         check_not_fsdp1(model)
         reshard(model)
@@ -97,6 +111,7 @@ class Result:
                 f"The model has no parameter {listed(missing)}. "
                 "Apply a result to the model it was made for, or to a copy."
             )
+        self._check_values(parameters)
         changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.drawn}}
         with deferred(), torch.no_grad():  # all or nothing
             try:
@@ -108,6 +123,23 @@ class Result:
                 raise
         return model
 
+    def _check_values(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Raise if the result was applied to these parameters; warn if they have other values."""
+        compared = [n for n in self.digests if not is_sharded(parameters[n])]
+        found = {n: fingerprint(parameters[n]) for n in compared}
+        scaled = [n for n in compared if self.digests[n][0] != self.digests[n][1]]
+        if scaled and all(found[n] == self.digests[n][1] for n in scaled):
+            raise ValueError(
+                "The result was applied to this model before; its scales would be applied twice. "
+                "Apply a result once, to the values that it was made from."
+            )
+        other = [n for n in compared if found[n] != self.digests[n][0]]
+        if other:
+            warn(
+                f"The model has other values than the one that the result was made from, in "
+                f"{listed(other)}. The scales were found for those values."
+            )
+
     def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         wide = at_least_float32(tensor)
         if name in self.drawn:
@@ -116,7 +148,32 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as JSON: to a temporary file beside it first, then renamed."""
-        write_text(path, json.dumps(_to_json(self), indent=1, allow_nan=False))
+        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain values, exactly as :meth:`save` writes them.
+
+        Returns:
+            Dicts, lists, strings, numbers and ``None``, ready for ``json.dumps``. Numbers that are
+            not finite are the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
+        """
+        return _to_json(self)
+
+    def frame(self, rows: str = "tensors") -> Any:
+        """A table of the result as a pandas data frame; needs ``pip install "neuroinit[pandas]"``.
+
+        Args:
+            rows: ``"tensors"`` for one row a parameter tensor, indexed by its name: layer group,
+                kind (weight or bias), scale, norm and cosine before and after. ``"history"`` for
+                one row a step, indexed by the step.
+
+        Returns:
+            A ``pandas.DataFrame``.
+        """
+        check_choice("rows", rows, ("tensors", "history"))
+        if rows == "tensors":
+            return records_frame(tensor_rows(self), TensorRow, "name")
+        return records_frame(self.history, StepRecord, "step")
 
     def report(self, path: str | os.PathLike[str], title: str = "Initialization report") -> None:
         """Write a page about the result for a browser: one file, which needs no network.
@@ -127,52 +184,18 @@ class Result:
             path: Where, for example ``"report.html"``.
             title: Its heading.
         """
-        from neuroinit.report import page
+        from neuroinit.report import result_page
 
-        data = {**_to_json(self), "before": _for_page(self.before), "after": _for_page(self.after)}
-        write_text(path, page(data, title))
+        write_text(path, result_page(self, title))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from neuroinit.report import result_note
+
+        return result_note(self)
 
     def __repr__(self) -> str:
-        lines = [self._headline()]
-        if self.before and self.after:
-            held = "held-out batch" if self.held_out else "a batch that was used"
-            lines.append(f"  {held:<22}{'before':>10}  {'after':>10}")
-            for label, name in _ROWS:
-                old, new = getattr(self.before, name), getattr(self.after, name)
-                lines.append(f"  {label:<22}{old:>10.4g}  {new:>10.4g}")
-        if any(scale != 1 for scale in self.scales.values()):
-            low = min(self.scales, key=self.scales.__getitem__)
-            high = max(self.scales, key=self.scales.__getitem__)
-            lines.append(
-                f"  scales from {self.scales[low]:.3g} ({low}) to {self.scales[high]:.3g} ({high})"
-            )
-        if "gamma" in self.settings and self.history:
-            active = sum(record.constrained for record in self.history)
-            lines.append(
-                f"  bound gamma = {self.settings['gamma']:.3g} exceeded in {active} of "
-                f"{len(self.history)} steps"
-            )
-        if self.blocked:
-            lines.append(f"  no gradient because of all-zero tensors: {listed(self.blocked)}")
-        return "\n".join(lines)
-
-    def _headline(self) -> str:
-        method = self.settings.get("method", "?")
-        parts = [f"{len(self.drawn)} tensors drawn"] if self.drawn else []
-        if self.history:
-            seconds = sum(record.seconds for record in self.history)
-            engine = [] if self.engine == "none" else [f"engine {self.engine}"]
-            steps = f"{len(self.history)} steps in {seconds:.1f} s ({self.stopped})"
-            parts = [steps, *engine, *parts, f"{len(self.scales)} tensors scaled"]
-        return f"{method}: {', '.join(parts) or 'nothing changed'}"
-
-
-_ROWS = (
-    ("loss", "loss"),
-    ("GradCosine", "cosine"),
-    ("gradient norm", "norm"),
-    ("largest / smallest norm", "norm_ratio"),
-)
+        return result_text(self)
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -208,6 +231,9 @@ def _from_json(data: dict[str, Any]) -> Result:
         blocked=data["blocked"],
         drawn={n: Draw(**draw) for n, draw in data["drawn"].items()},
         versions=data["versions"],
+        digests=data["digests"],
+        verified=data["verified"],
+        about=About(**data["about"]) if data.get("about") else None,
     )
 
 
@@ -219,6 +245,7 @@ def _to_json(result: Result) -> dict[str, Any]:
         "drawn": {name: asdict(draw) for name, draw in result.drawn.items()},
         "before": _stats_to_json(result.before),
         "after": _stats_to_json(result.after),
+        "about": result.about and dict(result.about),
     }
 
 
@@ -233,13 +260,6 @@ def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
         "layers": layers,
         "batch_stats": stats.batch_stats,
     }
-
-
-def _for_page(stats: GradientStats | None) -> dict[str, Any] | None:
-    """The statistics as plain values, with the numbers that are derived from them."""
-    plain = _stats_to_json(stats)
-    derived = ("cosine", "norm", "norm_max", "norm_min", "norm_ratio", "variance")
-    return plain and {**plain, **{name: getattr(stats, name) for name in derived}}
 
 
 def _stats_from_json(data: dict[str, Any] | None) -> GradientStats | None:

@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, Interval, batch_size, cut
+from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import listed
-from neuroinit.common.interrupts import deliver
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
+from neuroinit.common.signals import deliver
 from neuroinit.common.tensors import (
     flatten,
     gram_matrix,
@@ -112,7 +113,7 @@ class ShardedSession(Session):
             own = part_of(list(range(start, stop)), shards.rank, shards.world)
             first = own[0] if own else start
             weight = len(own) * shards.world / (stop - start)
-            part = cut(batch, first, first + max(1, len(own)))
+            part = self.problem.layout.cut(batch, first, first + max(1, len(own)))
             yield self._with_common_value(self.loss(part, self.problem.seed + start), weight)
 
     def _with_common_value(self, loss: Tensor, weight: float) -> Tensor:
@@ -132,6 +133,7 @@ class ShardedProblem(Problem):
         selection: Which parameters take part; none can be drawn.
         shards: The ranks that hold the shards.
         autocast: As for :class:`Problem`.
+        layout: As for :class:`Problem`.
 
     Attributes:
         copies: Parameter name -> how many ranks hold the same entries.
@@ -149,9 +151,10 @@ class ShardedProblem(Problem):
         selection: Selection,
         shards: Ranks,
         autocast: torch.dtype | None = None,
+        layout: BatchLayout = SAMPLES_FIRST,
     ) -> None:
         self.shards = shards
-        super().__init__(model, loss_fn, compute_loss, selection, autocast)
+        super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
         if self.drawn:
             raise ValueError(
                 f"A sharded model cannot get fresh values for {listed(list(self.drawn))}. "
@@ -200,7 +203,8 @@ class ShardedProblem(Problem):
         )
         if self.batch_norms or not data_parallel:
             return
-        few = cut(batch, 0, min(batch_size(batch), 2 * self.shards.world))
+        size = min(self.layout.size(batch), 2 * self.shards.world)
+        few = self.layout.cut(batch, 0, size)
         together = self._flat_gradient(few)
         self.spreads_samples = True
         apart = self._flat_gradient(few)
@@ -208,7 +212,7 @@ class ShardedProblem(Problem):
 
     def _flat_gradient(self, batch: Batch) -> Tensor:
         with self.at(self.unit_scales).session() as session:
-            (loss,) = session.losses(batch, [(0, batch_size(batch))], False)
+            (loss,) = session.losses(batch, [(0, self.layout.size(batch))], False)
             return flatten(session.gradient(loss, self.differentiated))
 
 

@@ -1,1 +1,1 @@
-"""Image data sets in memory or in files."""
+"""Image data: digits, CIFAR, folders of images; batches and augmentation."""

@@ -1,1 +1,1 @@
-"""The demo on scikit-learn's digits."""
+"""The demo: two deep networks without normalization, initialized by Kaiming and by NIO."""

@@ -1,4 +1,4 @@
-"""The paper's architectures, by name: :func:`build`, :func:`check_name` and :func:`names`."""
+"""Models by name: :func:`build`, :func:`check_name` and :func:`names`."""
 
 from neuroinit.experiments.models.registry import build, check_name, names
 

@@ -1,9 +1,11 @@
-"""ResNets for CIFAR, and ResNet-50, as FixUp (Zhang, Dauphin and Ma, 2019) needs them.
+"""ResNets for FixUp (Zhang, Dauphin and Ma, 2019): for CIFAR, and ResNet-50 for ImageNet.
 
-There is no normalization. A scalar bias stands before every convolution, activation and the
-classifier, and one scalar multiplier ends every residual branch. Their starting values, and the
-scaling of the weights, are ``neuroinit.fixup_``'s job, which finds the branches by the attributes
-``fixup_branch`` and ``fixup_classifier``.
+They have no normalization. A learnable scalar bias is added before every convolution, every
+activation and the classifier, and the last layer of every residual branch is followed by a
+learnable scalar multiplier. :func:`neuroinit.fixup_` initializes them; it finds the residual
+branches and the classifier by the attributes ``fixup_branch`` and ``fixup_classifier``.
+
+With equal parameters, the outputs are those of the authors' released networks.
 """
 
 from __future__ import annotations
@@ -12,7 +14,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.experiments.models.resnet import WIDTHS, shapes, shortcut
+from neuroinit.experiments.models.resnet import WIDTHS, shapes
+
+SCALAR_RATE = 0.1  # learning rate of biases and multipliers, relative to that of the weights
+
+
+def scalar_names(model: nn.Module) -> set[str]:
+    """Names of the parameters that a FixUp network trains with a tenth of the learning rate.
+
+    As in the authors' training script, these are all parameters with ``bias`` or ``scale`` in the
+    name, the classifier's bias included. Empty if the model was not made for FixUp.
+    """
+    if not hasattr(model, "fixup_classifier"):
+        return set()
+    return {name for name, _ in model.named_parameters() if "bias" in name or "scale" in name}
 
 
 def scalar(value: float) -> nn.Parameter:
@@ -21,11 +36,16 @@ def scalar(value: float) -> nn.Parameter:
 
 
 class FixupBlock(nn.Module):
-    """``relu(shortcut(x) + scale * conv(relu(conv(x))))`` with a scalar bias at every place."""
+    """The CIFAR network's block of two 3x3 convolutions.
+
+    ``relu(shortcut + scale * conv2(relu(conv1(x + bias1a) + bias1b) + bias2a) + bias2b)``, where
+    the shortcut is ``x``. A block that halves the image takes every second pixel of ``x + bias1a``
+    instead, followed by as many channels of zeros.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.outputs, self.stride = outputs, stride
+        self.added, self.stride = outputs - inputs, stride
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bias1a, self.bias1b = scalar(0.0), scalar(0.0)
@@ -38,14 +58,18 @@ class FixupBlock(nn.Module):
         return [self.conv1, self.conv2]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add the branch to the shortcut."""
-        branch = F.relu(self.conv1(x + self.bias1a) + self.bias1b)
+        """Add the residual branch to the shortcut."""
+        shifted = x + self.bias1a
+        branch = F.relu(self.conv1(shifted) + self.bias1b)
         branch = self.conv2(branch + self.bias2a) * self.scale + self.bias2b
-        return F.relu(shortcut(x, self.outputs, self.stride) + branch)
+        if self.stride == 1:
+            return F.relu(x + branch)
+        smaller = shifted[:, :, :: self.stride, :: self.stride]
+        return F.relu(F.pad(smaller, (0, 0, 0, 0, 0, self.added)) + branch)
 
 
 class FixupResNet(nn.Module):
-    """:class:`~neuroinit.experiments.models.resnet.ResNet`, built from FixUp's blocks."""
+    """The ResNet for CIFAR: ``depth = 6n + 2`` layers, built from :class:`FixupBlock`."""
 
     def __init__(self, depth: int, classes: int) -> None:
         super().__init__()
@@ -67,7 +91,10 @@ class FixupResNet(nn.Module):
 
 
 class FixupBottleneck(nn.Module):
-    """ResNet-50's block: 1x1, 3x3 and 1x1 convolutions, with a scalar bias at every place."""
+    """ResNet-50's block of a 1x1, a 3x3 and a 1x1 convolution.
+
+    The shortcut is ``x``, or a 1x1 convolution of ``x + bias1a`` where the shape changes.
+    """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -88,7 +115,7 @@ class FixupBottleneck(nn.Module):
         return [self.conv1, self.conv2, self.conv3]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add the branch to the shortcut."""
+        """Add the residual branch to the shortcut."""
         shifted = x + self.bias1a
         branch = F.relu(self.conv1(shifted) + self.bias1b)
         branch = F.relu(self.conv2(branch + self.bias2a) + self.bias2b)
@@ -97,7 +124,7 @@ class FixupBottleneck(nn.Module):
 
 
 class FixupResNet50(nn.Module):
-    """ResNet-50 for ImageNet (stages of 3, 4, 6 and 3 blocks), built from FixUp's blocks."""
+    """ResNet-50 for ImageNet: stages of 3, 4, 6 and 3 blocks of :class:`FixupBottleneck`."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

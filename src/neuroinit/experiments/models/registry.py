@@ -1,4 +1,4 @@
-"""A model by its name."""
+"""Build a model by its name."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from torch import nn
 from neuroinit.experiments import vision
 from neuroinit.experiments.models.densenet import DenseNet
 from neuroinit.experiments.models.fixup import FixupResNet, FixupResNet50
-from neuroinit.experiments.models.norms import without_batchnorm
+from neuroinit.experiments.models.from_file import model_from_file
 from neuroinit.experiments.models.resnet import ResNet
-from neuroinit.experiments.models.wrn import WideResNet
+from neuroinit.experiments.models.wide_resnet import WideResNet
+from neuroinit.experiments.models.without_batchnorm import without_batchnorm
 
-Maker = Callable[[int], nn.Module]  # of the number of classes
+Maker = Callable[[int], nn.Module]  # makes a model for a number of classes
 NO_BATCHNORM = "-nobn"
-AUXILIARY = ("googlenet", "inception_v3")  # of torchvision; built with one output, not three
+AUXILIARY = ("googlenet", "inception_v3")  # of torchvision; built without their auxiliary outputs
+OTHERS = "`torchvision:NAME`, `timm:NAME`, or your own as `FILE.py:FUNCTION`"
 
 
 def _swin(classes: int) -> nn.Module:
-    """Swin for 32x32 images: patches and windows of 4x4, three stages of two blocks."""
+    """A Swin for 32x32 images: patches and windows of 4x4, three stages of two blocks."""
     swin: nn.Module = vision.torchvision().models.SwinTransformer(
         patch_size=[4, 4],
         embed_dim=48,
@@ -50,7 +52,7 @@ def _timm(name: str) -> Maker:
     return lambda classes: timm.create_model(name, pretrained=False, num_classes=classes)
 
 
-# pattern of a name -> what makes the model, from the groups of the pattern
+# regular expression of a name -> function that takes its groups and returns a maker
 FAMILIES: dict[str, Callable[..., Maker]] = {
     r"resnet-(\d+)": lambda depth: partial(ResNet, int(depth)),
     r"densenet-(\d+)": lambda depth: partial(DenseNet, int(depth), bc=False),
@@ -59,13 +61,16 @@ FAMILIES: dict[str, Callable[..., Maker]] = {
     r"fixup-resnet-(\d+)": lambda depth: partial(FixupResNet, int(depth)),
     r"fixup-resnet50": lambda: FixupResNet50,
     r"swin-cifar": lambda: _swin,
+    r"(.+\.py):(\w+)": model_from_file,
     r"torchvision:(\w+)": _torchvision,
     r"timm:([\w.]+)": _timm,
 }
 
 
 def names() -> list[str]:
-    """Names of the paper's models; the depths (and ``timm:``, ``torchvision:``) are open.
+    """Names of the models of the paper.
+
+    Other depths and widths, and all models of torchvision and timm, can be built, too.
 
     Example:
         >>> "resnet-110-nobn" in names()
@@ -86,16 +91,17 @@ def names() -> list[str]:
 
 
 def build(name: str, classes: int = 10) -> nn.Module:
-    """Build a model by its name, for RGB images.
+    """Build a model for RGB images by its name.
 
     Args:
-        name: ``resnet-20``, ``densenet-bc-100``, ``wrn-28-10``, ``fixup-resnet-110`` and the like,
-            or ``torchvision:`` or ``timm:`` and a name of theirs. With ``-nobn`` at the end, every
-            BatchNorm is replaced by a learnable bias, zero at the start.
+        name: For example ``resnet-20``, ``densenet-bc-100``, ``wrn-28-10`` or ``fixup-resnet-110``;
+            ``torchvision:NAME`` or ``timm:NAME``; or ``FILE.py:FUNCTION`` for a model of your own
+            (see :mod:`~neuroinit.experiments.models.from_file`). With ``-nobn`` at the end, every
+            BatchNorm is replaced by a learnable bias, initially zero.
         classes: Number of classes.
 
     Raises:
-        ValueError: There is no such model; the message lists names.
+        ValueError: There is no such model; the message lists the names.
 
     Example:
         >>> sum(p.numel() for p in build("resnet-20").parameters())
@@ -108,10 +114,10 @@ def build(name: str, classes: int = 10) -> nn.Module:
 
 
 def check_name(name: str) -> None:
-    """Raise as :func:`build` does, in no time, so that a wrong name is told before data is read.
+    """Raise the error of :func:`build` for a wrong name, without building the model.
 
-    Of models of torchvision and timm, whether there is a BatchNorm to replace is seen when they are
-    built.
+    It takes almost no time, so a wrong name is reported before data is loaded. For models of
+    torchvision and timm and from files, ``-nobn`` is checked only when they are built.
     """
     _maker(name)
     if ":" not in name:
@@ -120,9 +126,9 @@ def check_name(name: str) -> None:
 
 
 def _maker(name: str) -> Maker:
-    """What makes a model of this name, with its BatchNorm."""
+    """The function that makes the model of this name, with its BatchNorm."""
     for pattern, family in FAMILIES.items():
         match = re.fullmatch(pattern, name.removesuffix(NO_BATCHNORM))
         if match:
             return family(*match.groups())
-    raise ValueError(f"There is no model `{name}`. Choose one of {', '.join(names())}.")
+    raise ValueError(f"There is no model `{name}`. Choose one of {', '.join(names())}; {OTHERS}.")

@@ -9,7 +9,7 @@ WIDTHS = (16, 32, 64)
 
 
 def shortcut(x: Tensor, channels: int, stride: int) -> Tensor:
-    """The parameter-free shortcut: every ``stride``-th pixel, new channels zero (option A)."""
+    """The shortcut without parameters (option A): every ``stride``-th pixel, new channels zero."""
     more = channels - x.shape[1]
     return F.pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, more // 2, more - more // 2))
 

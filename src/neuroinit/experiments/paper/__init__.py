@@ -1,1 +1,1 @@
-"""The paper's tables and figures."""
+"""The paper's tables and figures, reproduced at three sizes."""

@@ -1,4 +1,4 @@
-"""The full description of a training run."""
+"""The configuration of a training run."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from neuroinit.common.checks import check_choice, check_count, check_number
-from neuroinit.experiments.data.augment import Augmentation
+from neuroinit.experiments.data.augmentation import Augmentation
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides what a run computes.
+    """Everything that determines the result of a run.
 
     Args:
-        model: A name of the registry, `torchvision:NAME` or `timm:NAME`.
+        model: A model such as `resnet-20` or `wrn-28-10-nobn`, `torchvision:NAME`, `timm:NAME`, or
+            your own as `FILE.py:FUNCTION`.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
-        method: How the run starts: `default` (as built), `kaiming`, `nio` (on top of Kaiming),
-            `default+nio` and others, with settings as in `nio:steps=20,gamma=2.0`.
-        seed: Of the weights, the order of the data, the augmentation and dropout.
-        epochs: Length of the run.
-        batch_size: Images a step; an epoch has full batches only.
-        optimizer: SGD with momentum 0.9, or AdamW, which does not decay tensors of one dimension.
+        method: The initialization: `default` (the model as built), `kaiming`, `nio` (on top of
+            Kaiming), `default+nio` and others, with settings as in `nio:steps=20,gamma=2.0`.
+        seed: Seed of the weights, the order of the data, the augmentation and dropout.
+        epochs: Number of epochs.
+        batch_size: Images per step; an incomplete batch at the end of an epoch is dropped.
+        optimizer: SGD with momentum 0.9, or AdamW without weight decay for biases and norms.
         lr: Largest learning rate.
         weight_decay: Weight decay.
         schedule: Learning rate after warmup: cosine to zero, divided by ten at `milestones`, or
             constant.
-        milestones: Epochs at which a `step` schedule divides the learning rate by ten.
-        warmup_epochs: Linear warmup at the start.
+        milestones: Epochs at which the `step` schedule divides the learning rate by ten.
+        warmup_epochs: Epochs of linear warmup.
         clip: Largest norm of the gradient; 0 for no clipping.
-        label_smoothing: Of the cross entropy.
-        augmentation: What happens to training images; what is not set depends on the data.
-        train_images: Use only this many training images.
-        test_images: Use only this many test images.
-        image_size: Edge that images get; by default as they are, in a folder that of the first.
-        init_batch_size: Images a step of the method; `batch_size` by default.
-        amp: Mixed precision in bfloat16: where the device has it, always, or never.
+        label_smoothing: Label smoothing of the cross entropy, from 0 to 1.
+        augmentation: How training images are augmented.
+        train_images: Use only this many training images. By default all.
+        test_images: Use only this many test images. By default all.
+        image_size: Resize images to this height and width. By default they keep their size; images
+            in a folder get the shorter edge of the first one.
+        init_batch_size: Images per step of the initialization method. By default `batch_size`.
+        amp: Mixed precision in bfloat16: if the device supports it, always, or never.
     """
 
     model: str = "resnet-20"
@@ -64,7 +66,16 @@ class Config:
     amp: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "augmentation", self.augmentation.chosen(self.data))
+        object.__setattr__(self, "augmentation", self.augmentation.with_defaults(self.data))
+        self._check_training()
+        for name in ("crop", "cutout"):
+            check_count(name, getattr(self.augmentation, name), 0)
+        check_number("mixup", self.augmentation.mixup, 0.0, closed=True)
+        for name in ("train_images", "test_images", "image_size", "init_batch_size"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1)
+
+    def _check_training(self) -> None:
         check_count("epochs", self.epochs, 1)
         check_count("batch_size", self.batch_size, 1)
         check_choice("optimizer", self.optimizer, ("sgd", "adamw"))
@@ -78,21 +89,15 @@ class Config:
             raise ValueError(
                 f"`warmup_epochs = {self.warmup_epochs:g}` is more than `epochs = {self.epochs}`."
             )
-        for name in ("crop", "cutout"):
-            check_count(name, getattr(self.augmentation, name), 0)
-        check_number("mixup", self.augmentation.mixup, 0.0, closed=True)
-        for name in ("train_images", "test_images", "image_size", "init_batch_size"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), 1)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields as plain values."""
+        """All fields as values that JSON has."""
         found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return found
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Config:
-        """The configuration of :meth:`to_json`."""
+        """The configuration from which :meth:`to_json` made ``values``."""
         values = dict(values)
         augmentation = Augmentation(**values.pop("augmentation"))
         milestones = tuple(values.pop("milestones"))
@@ -100,25 +105,25 @@ class Config:
 
     @property
     def key(self) -> str:
-        """A short name that differs whenever a field does."""
+        """Ten hexadecimal digits that differ between configurations."""
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
-    def rate(self, step: int, steps: int) -> float:
-        """Learning rate at a step, with `steps` an epoch.
+    def learning_rate(self, step: int, steps_per_epoch: int) -> float:
+        """Learning rate of a step, counted from 0.
 
         Example:
-            >>> Config(epochs=2, warmup_epochs=1, lr=1.0).rate(0, 4)
+            >>> Config(epochs=2, warmup_epochs=1, lr=1.0).learning_rate(0, 4)
             0.25
-            >>> Config(epochs=2, lr=1.0).rate(4, 4)
+            >>> Config(epochs=2, lr=1.0).learning_rate(4, 4)
             0.5
         """
-        warm, total = round(self.warmup_epochs * steps), self.epochs * steps
-        if step < warm:
-            return self.lr * (step + 1) / warm
+        warmup, total = round(self.warmup_epochs * steps_per_epoch), self.epochs * steps_per_epoch
+        if step < warmup:
+            return self.lr * (step + 1) / warmup
         if self.schedule == "cosine":
-            share = (step - warm) / max(1, total - warm)
+            share = (step - warmup) / max(1, total - warmup)
             return self.lr * (1 + math.cos(math.pi * share)) / 2
         if self.schedule == "step":
-            return self.lr * 0.1 ** sum(step >= m * steps for m in self.milestones)
+            return self.lr * 0.1 ** sum(step >= m * steps_per_epoch for m in self.milestones)
         return self.lr

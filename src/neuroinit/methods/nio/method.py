@@ -147,10 +147,13 @@ class NIO(Method):
         if self.gamma != "auto":
             return self
         loss = loss_near_zero(problem, batch)
-        if not LEAST_LOSS < loss < float("inf"):
-            raise ValueError(
-                "`gamma = 'auto'` takes the bound from the loss with parameters near zero, which "
-                f"is {loss}. Pass a number, for example `gamma=1.0`."
+        if not math.isfinite(loss):
+            raise NonFiniteError(f"The loss is {loss}, also with parameters near zero.")
+        if loss <= LEAST_LOSS:
+            loss = _own_loss(problem, batch)
+            problem.warn_once(
+                "The loss is zero for a network whose output is zero, so `gamma = 'auto'` takes "
+                f"the bound from the model's own loss, {loss:.3g}. Pass a number to choose it."
             )
         usual = self.gamma_per_loss * loss
         if self.rate is None:
@@ -172,6 +175,21 @@ class NIO(Method):
     def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
         """The sub-batches of a step."""
         return self.plan(problem, batch, microbatch)
+
+    @property
+    def least_samples(self) -> int:
+        """One for every sub-batch."""
+        return 2 if self.sub_batches == "samples" else int(self.sub_batches)
+
+    def for_samples(self, problem: Problem, size: int) -> NIO:
+        """With fewer sub-batches if there are fewer samples."""
+        if size >= self.least_samples or size < 2:
+            return self
+        problem.warn_once(
+            f"A batch has {size} samples, fewer than `sub_batches = {self.sub_batches}`: "
+            f"`sub_batches = {size}` is used. Pass larger batches for a better result."
+        )
+        return dataclasses.replace(self, sub_batches=size)
 
     def fits(self, problem: Problem, size: int) -> bool:
         """A batch needs a sample for every sub-batch, and BatchNorm two."""
@@ -243,11 +261,27 @@ def loss_near_zero(problem: Problem, batch: Batch) -> float:
     found = math.nan
     for factor in NEARLY_ZERO:
         point = problem.at(problem.unit_scales, {n: factor * t for n, t in problem.start.items()})
-        with point.session() as session, torch.no_grad():
-            found = float(session.loss(batch))
+        with point.session() as session:
+            found = session.loss_value(batch)
         if math.isfinite(found):
             break
     return found
+
+
+def _own_loss(problem: Problem, batch: Batch) -> float:
+    """The size of the loss of the model as it is.
+
+    Raises:
+        ValueError: If it is zero or not finite.
+    """
+    with problem.at(problem.unit_scales).session() as session:
+        loss = abs(session.loss_value(batch))
+    if not LEAST_LOSS < loss < math.inf:
+        raise ValueError(
+            f"`gamma = 'auto'` takes the bound from the loss, which is 0 with parameters near zero "
+            f"and {loss} with the model's own. Pass a number, for example `gamma=1.0`."
+        )
+    return loss
 
 
 _PAPER: dict[str, Any] = {

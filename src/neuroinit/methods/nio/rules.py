@@ -233,8 +233,8 @@ class HeldNorm:
         return -self.objective(moments)
 
     def constrained(self, moments: Moments, gamma: float) -> bool:
-        """Whether the norm is above its band."""
-        return bool(moments.norm.detach() > gamma * math.exp(self.band))
+        """Whether the mean norm is above ``gamma``."""
+        return bool(moments.norm.detach() > gamma)
 
     def move(
         self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float

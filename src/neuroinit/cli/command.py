@@ -1,0 +1,82 @@
+"""The ``neuroinit`` command: its subcommands, exit codes and errors."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Union
+
+from neuroinit.cli.compare import compare
+from neuroinit.cli.demo import demo
+from neuroinit.cli.init import init
+from neuroinit.cli.report import report
+from neuroinit.cli.reproduce import reproduce
+from neuroinit.cli.train import train
+from neuroinit.common.errors import needs_extra
+from neuroinit.common.interrupt import INTERRUPTED, raise_keyboard_interrupt
+from neuroinit.version import __version__
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "report": report,
+    "train": train,
+    "init": init,
+    "compare": compare,
+    "reproduce": reproduce,
+}
+DESCRIPTION = (
+    "Optimize the initialization of any PyTorch model before training it. "
+    "`neuroinit COMMAND --help` shows the options of a command. `neuroinit --version` prints the "
+    "version, `neuroinit --tyro-print-completion bash` (or zsh) a script for shell completion. "
+    "With `--debug`, an error shows its traceback."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: The words after ``neuroinit``; those of the command line by default. With
+            ``--debug`` among them, errors are raised.
+
+    Returns:
+        The exit code: 0; 1 after an error, with one line on standard error; 130 after Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:
+        print(f"neuroinit {__version__}")
+        return 0
+    try:
+        raise_keyboard_interrupt()
+        _parse_and_run([argument for argument in given if argument != "--debug"])
+    except KeyboardInterrupt:
+        print(INTERRUPTED, file=sys.stderr)
+        return 130
+    except Exception as error:
+        if "--debug" in given:
+            raise
+        print(f"neuroinit: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse_and_run(arguments: list[str]) -> None:
+    with needs_extra("cli"):
+        import tyro
+    listed = not arguments or arguments[0] not in COMMANDS  # help then lists all commands
+    subcommands = []
+    for name, function in COMMANDS.items():
+        text = function.__doc__ or ""
+        # tyro wraps long lines, but also keeps line breaks: put every argument on one line
+        function.__doc__ = re.sub(r"\n {12}", " ", text)
+        description = text.splitlines()[0] if listed else None
+        conf = tyro.conf.subcommand(name, constructor=function, description=description)
+        subcommands.append(Annotated[Any, conf])
+    tyro.cli(  # type: ignore[call-overload]
+        Union[tuple(subcommands)],  # noqa: UP007
+        prog="neuroinit",
+        description=DESCRIPTION,
+        args=arguments,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone),
+    )

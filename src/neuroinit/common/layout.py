@@ -1,0 +1,196 @@
+"""Which part of a batch is which sample: counting, cutting and joining batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
+
+from neuroinit.common.batches import Batch, is_dataclass_value, rebuilt
+from neuroinit.common.checks import check_callable, check_count
+
+Cut = Callable[[Batch, int, int], Batch]
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """How samples lie in a batch.
+
+    A batch is a tensor, or nested tuples, lists, dicts and dataclasses of tensors, each with one
+    entry per sample along a common dimension. Nested lists whose length is the number of samples
+    are lists of samples, such as the images of a detector. A ``PackedSequence``, a nested tensor or
+    any other object with ``__len__`` and slicing is cut by slicing.
+
+    Args:
+        dim: The dimension of samples in tensors; one with fewer dimensions has them in its last.
+        custom: ``custom(batch, start, stop)``: the samples from ``start`` to ``stop``, for batches
+            of any other kind.
+    """
+
+    dim: int = 0
+    custom: Cut | None = None
+
+    def size(self, batch: Batch) -> int:
+        """The number of samples.
+
+        Raises:
+            ValueError: If the parts of a batch disagree about it.
+        """
+        size = self._length(batch) if self.custom else self._interpret(batch)[0]
+        if size == 0:
+            raise ValueError("A batch has no samples.")
+        return size
+
+    def cut(self, batch: Batch, start: int, stop: int) -> Batch:
+        """The samples ``start <= i < stop``."""
+        if self.custom:
+            return self.custom(batch, start, stop)
+        return self._cut(batch, start, stop, self._interpret(batch)[1], 0)
+
+    def join(self, batches: Sequence[Batch]) -> Batch:
+        """All samples of several batches in one.
+
+        Raises:
+            ValueError: If the batches do not fit together, or are cut by a custom function.
+        """
+        if self.custom:
+            raise ValueError("Batches with `cut=` cannot be joined.")
+        return self._join(list(batches), self._interpret(batches[0])[1], 0)
+
+    # -- interpretation ----------------------------------------------------------------------------
+
+    def _interpret(self, batch: Batch) -> tuple[int, int | None]:
+        """The number of samples, and the depth from which on lists are lists of samples."""
+        plain, nested, top = (set(self._sizes(batch, depth, 0)) for depth in (None, 1, 0))
+        if len(plain) == 1 and len(nested) == 1 and plain != nested:
+            raise ValueError(
+                f"A list in a batch may hold {min(nested)} samples, or tensors of {min(plain)} "
+                "samples each. Pass `cut=lambda batch, start, stop: ...`, which returns the "
+                "samples from `start` to `stop`."
+            )
+        for depth, sizes in ((None, plain), (1, nested), (0, top)):
+            if len(sizes) == 1:
+                return sizes.pop(), depth
+        if not plain:
+            raise ValueError(
+                f"A batch of type `{type(batch).__name__}` holds no tensor with samples along "
+                f"dimension {self.dim}. Yield tensors, or tuples, lists and dicts of tensors, or "
+                "pass `cut=lambda batch, start, stop: ...`."
+            )
+        raise ValueError(
+            f"The tensors of a batch disagree about dimension {self.dim}: found sizes "
+            f"{sorted(plain)}. Every tensor needs one entry a sample; close over the others in "
+            "`compute_loss`, or pass `batch_dim=` or `cut=lambda batch, start, stop: ...`."
+        )
+
+    def _sizes(self, part: Any, lists_from: int | None, depth: int) -> Iterator[int]:
+        if isinstance(part, PackedSequence):
+            yield int(part.batch_sizes[0])
+        elif isinstance(part, Tensor) or hasattr(part, "__array__"):
+            if part.ndim:
+                yield part.size(0) if _is_nested(part) else part.shape[min(self.dim, part.ndim - 1)]
+        elif _are_samples(part, lists_from, depth) or _is_sliceable(part):
+            yield len(part)
+        else:
+            for child in _children(part):
+                yield from self._sizes(child, lists_from, depth + 1)
+
+    def _length(self, batch: Batch) -> int:
+        """For a custom cut: what the tensors say, or ``len`` of the batch or its first entry."""
+        found = set(self._sizes(batch, 1, 0))
+        if len(found) == 1:
+            return found.pop()
+        whole = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+        if hasattr(whole, "__len__") and not isinstance(whole, Mapping):
+            return len(whole)
+        raise ValueError(
+            f"With `cut=`, a batch needs a length: `len(batch)`, or `len(batch[0])` for a tuple. "
+            f"Found a `{type(batch).__name__}` without one."
+        )
+
+    # -- cutting and joining -----------------------------------------------------------------------
+
+    def _cut(self, part: Any, start: int, stop: int, lists_from: int | None, depth: int) -> Any:
+        if isinstance(part, PackedSequence):
+            return pack_sequence(unpack_sequence(part)[start:stop], enforce_sorted=False)
+        if hasattr(part, "__array__") and not isinstance(part, Tensor):
+            part = torch.as_tensor(part)
+        if isinstance(part, Tensor):
+            if _is_nested(part):
+                return torch.nested.as_nested_tensor(part.unbind()[start:stop], layout=part.layout)
+            dim = min(self.dim, part.ndim - 1)
+            return part.narrow(dim, start, stop - start) if part.ndim else part
+        if _are_samples(part, lists_from, depth) or _is_sliceable(part):
+            return part[start:stop]
+        return rebuilt(part, lambda c: self._cut(c, start, stop, lists_from, depth + 1))
+
+    def _join(self, parts: list[Any], lists_from: int | None, depth: int) -> Any:
+        first = parts[0]
+        if isinstance(first, PackedSequence):
+            every = [sequence for part in parts for sequence in unpack_sequence(part)]
+            return pack_sequence(every, enforce_sorted=False)
+        if hasattr(first, "__array__") or isinstance(first, Tensor):
+            return self._concatenated([torch.as_tensor(part) for part in parts])
+        if _are_samples(first, lists_from, depth):
+            return [sample for part in parts for sample in part]
+        if _is_sliceable(first):
+            raise ValueError(f"Batches of type `{type(first).__name__}` cannot be joined.")
+        columns = list(zip(*(list(_children(part)) for part in parts), strict=True))
+        joined = iter([self._join(list(c), lists_from, depth + 1) for c in columns])
+        return rebuilt(first, lambda _: next(joined))
+
+    def _concatenated(self, tensors: list[Tensor]) -> Tensor:
+        if tensors[0].ndim == 0:
+            return tensors[0]
+        if any(_is_nested(t) for t in tensors):
+            every = [sample for t in tensors for sample in t.unbind()]
+            return torch.nested.as_nested_tensor(every, layout=tensors[0].layout)
+        try:
+            return torch.cat(tensors, min(self.dim, tensors[0].ndim - 1))
+        except RuntimeError as error:
+            shapes = sorted({tuple(t.shape) for t in tensors})
+            raise ValueError(f"Batches of shapes {shapes} cannot be joined.") from error
+
+
+SAMPLES_FIRST = BatchLayout()
+
+
+def batch_layout(cut: Cut | None, batch_dim: int) -> BatchLayout:
+    """The layout of a user's batches, from checked arguments."""
+    if cut is not None:
+        check_callable("cut", cut)
+    check_count("batch_dim", batch_dim, 0)
+    return BatchLayout(batch_dim, cut)
+
+
+def _is_nested(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.is_nested
+
+
+def _are_samples(part: Any, lists_from: int | None, depth: int) -> bool:
+    return isinstance(part, list) and lists_from is not None and depth >= lists_from
+
+
+def _is_container(part: Any) -> bool:
+    return isinstance(part, (tuple, list, Mapping)) or is_dataclass_value(part)
+
+
+def _is_sliceable(part: Any) -> bool:
+    """Whether this is an object of a type of its own with samples that can be sliced."""
+    if _is_container(part) or isinstance(part, (str, bytes, type)):
+        return False
+    return hasattr(part, "__len__") and hasattr(part, "__getitem__")
+
+
+def _children(part: Any) -> Iterator[Any]:
+    if is_dataclass_value(part):
+        yield from (getattr(part, f.name) for f in dataclasses.fields(part) if f.init)
+    elif isinstance(part, Mapping):
+        yield from part.values()
+    elif isinstance(part, (tuple, list)):
+        yield from part

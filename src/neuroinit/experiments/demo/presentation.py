@@ -1,0 +1,95 @@
+"""The demo's results as rows, as a table in the terminal, and as a figure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from neuroinit import plots
+from neuroinit.experiments.demo.comparison import NETWORKS, Pair
+from neuroinit.experiments.figure_files import save_figure
+from neuroinit.experiments.training.simple_loop import Training
+from neuroinit.gradients.statistics import GradientStats
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TEXT = (
+    "With Kaiming's weights, the gradients grow with the depth, and the loss is not finite after a "
+    "few steps of SGD (a cross in the figure). NIO multiplies every tensor of the same weights by "
+    "one number; then both networks learn the digits. This does not show that NIO helps a network "
+    "that already trains, that a higher GradCosine is the reason (it is highest before NIO, when "
+    "all gradients explode in one direction), or anything about accuracy on larger tasks."
+)
+
+
+Row = TypedDict(
+    "Row",
+    {
+        "network": str,
+        "start": str,  # "Kaiming" or "NIO"
+        "gradient norm": float | None,  # median over seeds, `None` if it is finite for no seed
+        "diverged": str,  # how many seeds had a loss that was not finite
+        "accuracy": list[float],  # on the test data, one per seed
+    },
+)
+
+
+def rows(pairs: Sequence[Pair]) -> list[Row]:
+    """Summarize the seeds: one row per network and initialization."""
+    found: list[Row] = []
+    for network in NETWORKS:
+        mine = [pair for pair in pairs if pair.network == network]
+        before = [pair.result.before for pair in mine]
+        after = [pair.result.after for pair in mine]
+        found.append(_row(network, "Kaiming", [pair.kaiming for pair in mine], before))
+        found.append(_row(network, "NIO", [pair.nio for pair in mine], after))
+    return found
+
+
+def _row(network: str, start: str, runs: list[Training], stats: list[GradientStats | None]) -> Row:
+    norms = [found.norm for found in stats if found]
+    return {
+        "network": network,
+        "start": start,
+        "gradient norm": statistics.median(norms) if norms else None,
+        "diverged": f"{sum(run.diverged for run in runs)} of {len(runs)}",
+        "accuracy": [run.accuracy for run in runs],
+    }
+
+
+def table(found: Sequence[Row], title: str) -> Table:
+    """The rows as a table for the terminal."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=SIMPLE)
+    for i, name in enumerate(found[0]):
+        made.add_column(name, justify="left" if i < 2 else "right", no_wrap=True)
+    previous = None
+    for row in found:
+        if previous not in (None, row["network"]):
+            made.add_section()
+        name = "" if previous == row["network"] else row["network"]
+        previous = row["network"]
+        accuracies = " ".join(f"{100 * accuracy:.0f}" for accuracy in row["accuracy"])
+        norm = "-" if row["gradient norm"] is None else f"{row['gradient norm']:.2g}"
+        made.add_row(name, row["start"], norm, row["diverged"], f"{accuracies} %")
+    return made
+
+
+def draw(pairs: Sequence[Pair], path: Path) -> None:
+    """Draw loss curves of all seeds, and norm and cosine of every tensor for seed 0."""
+    figure, axes = plots.figure(3, len(NETWORKS))
+    for row, network in zip(axes, NETWORKS, strict=True):
+        mine = [pair for pair in pairs if pair.network == network]
+        plots.draw_losses(row[0], [p.kaiming.losses for p in mine], plots.BEFORE, "Kaiming")
+        plots.draw_losses(row[0], [p.nio.losses for p in mine], plots.AFTER, "Kaiming, then NIO")
+        row[0].set_title(f"{network}: training loss", fontsize=9)
+        before, after = mine[0].result.before, mine[0].result.after
+        if before and after:
+            plots.draw_layers(row[1], before, after, "norm")
+            plots.draw_layers(row[2], before, after, "cosine")
+    save_figure(figure, path)

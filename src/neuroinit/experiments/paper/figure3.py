@@ -1,0 +1,165 @@
+"""Figure 3: gradients of single samples before and after NIO, by layer and by batch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import torch
+from torch import nn
+
+from neuroinit import plots
+from neuroinit.common.progress import Progress
+from neuroinit.common.random_state import isolated
+from neuroinit.experiments.data.datasets import load
+from neuroinit.experiments.data.images import ImageData
+from neuroinit.experiments.data.split import Batch
+from neuroinit.experiments.figure_files import save_figure
+from neuroinit.experiments.models import build
+from neuroinit.experiments.paper.run_grid import Workspace
+from neuroinit.experiments.training.config import Config
+from neuroinit.experiments.training.device import device
+from neuroinit.experiments.training.initializations import draw_weights_, learned_method
+from neuroinit.experiments.training.run_files import locked
+from neuroinit.gradients.statistics import GradientStats, gradient_stats
+from neuroinit.run.optimize import optimize
+from neuroinit.run.result import load_result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BATCHES_SEED = 10_000  # another order of the images than any method has seen
+
+
+class Measured(TypedDict):
+    """Norm ratio and GradCosine: of every weight tensor on the first batch, and of every batch."""
+
+    layers: dict[str, list[float]]
+    batches: dict[str, list[float]]
+
+
+def measure(
+    config: Config, batches: int, samples: int, workspace: Workspace
+) -> dict[str, Measured]:
+    """Measure the gradients of single samples before and after a method.
+
+    What is measured already is read from files, so an interrupted measurement continues.
+
+    Args:
+        config: Network, data, seed and method. "before" is the model from which the method starts.
+        batches: Number of batches.
+        samples: Images per batch.
+        workspace: Where the files are.
+
+    Returns:
+        The measures "before" and "after".
+    """
+    folder = workspace.out / "figure3" / f"{config.model}-{_key(config, samples)}"
+    data = load(config.data, workspace.root, workspace.download, None, 8, config.image_size)
+    measured = list(islice(data.unaugmented(samples, BATCHES_SEED), batches))
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        workspace.report(f"figure 3: {config.model}, before")
+        model = _initial_model(config, data)
+        before = _stats(model, measured, folder / "before.jsonl")
+        if not (folder / "scales.json").exists():
+            workspace.report(f"figure 3: {config.model}, {config.method}")
+            _learn_scales(model, config, data, folder)
+        load_result(folder / "scales.json").apply_(model)
+        workspace.report(f"figure 3: {config.model}, after")
+        return {"before": before, "after": _stats(model, measured, folder / "after.jsonl")}
+
+
+def _key(config: Config, samples: int) -> str:
+    """A short name for what determines the measures.
+
+    The number of samples takes the place of ``epochs``, which has no meaning here.
+    """
+    return replace(config, epochs=samples, train_images=None, test_images=None).key
+
+
+def _initial_model(config: Config, data: ImageData) -> nn.Module:
+    with isolated():
+        torch.manual_seed(config.seed)
+        model = build(config.model, data.classes)
+        draw_weights_(model, config.method)
+        return model.to(device())
+
+
+def _learn_scales(model: nn.Module, config: Config, data: ImageData, folder: Path) -> None:
+    batches = data.unaugmented(config.init_batch_size or config.batch_size, config.seed)
+    method, checkpoint = learned_method(config.method), folder / "initialization.json"
+    optimize(model, batches, method=method, checkpoint=checkpoint).save(folder / "scales.json")
+
+
+def _stats(model: nn.Module, batches: Sequence[Batch], path: Path) -> Measured:
+    """Measure every batch; the file has one line per batch that is done."""
+    whole, _, torn = (path.read_text() if path.exists() else "").rpartition("\n")
+    found = [json.loads(line) for line in whole.splitlines()]
+    with path.open("a") as file, Progress("gradients of samples", len(batches)) as bar:
+        file.truncate(file.tell() - len(torn))
+        for batch in batches[len(found) :]:
+            stats = gradient_stats(model, batch, sub_batches="samples", batch_stats="batch")
+            found.append(_record(stats, layers=not found))
+            file.write(json.dumps(found[-1]) + "\n")
+            file.flush()
+            bar.show(len(found))
+    layers, every = found[0]["layers"], found[: len(batches)]
+    return {
+        "layers": {name: [layer[name] for layer in layers] for name in QUANTITIES},
+        "batches": {name: [record[name] for record in every] for name in QUANTITIES},
+    }
+
+
+def _record(stats: GradientStats, layers: bool) -> dict[str, object]:
+    weights = [layer for layer in stats.layers if layers and not layer.name.endswith("bias")]
+    return {
+        "norm_ratio": stats.norm_ratio,
+        "cosine": stats.cosine,
+        "layers": [dict(layer) for layer in weights],
+    }
+
+
+QUANTITIES = ("norm_ratio", "cosine")
+PANELS = (
+    ("norm_ratio", "layers", "(a) norm ratio of every layer"),
+    ("norm_ratio", "batches", "(b) norm ratio over batches"),
+    ("cosine", "layers", "(c) cosine of every layer"),
+    ("cosine", "batches", "(d) cosine over batches"),
+)
+
+
+def draw_figure3(networks: dict[str, dict[str, Measured]], path: Path) -> None:
+    """Draw the four panels, one row per network."""
+    figure, axes = plots.figure(4, len(networks), width=2.9, height=2.4)
+    for row, (title, measured) in zip(axes, networks.items(), strict=True):
+        for ax, (quantity, kind, panel) in zip(row, PANELS, strict=True):
+            for when, color, label in (
+                ("before", plots.BEFORE, "Kaiming"),
+                ("after", plots.AFTER, "NIO"),
+            ):
+                found = measured[when]
+                by_name = found["layers"] if kind == "layers" else found["batches"]
+                _draw(ax, by_name[quantity], color, label)
+            if quantity == "norm_ratio" and ax.get_ylim()[1] > 30:
+                ax.set_yscale("log")
+            ax.locator_params(axis="x", integer=True)
+            ax.set_title(panel, fontsize=9)
+            ax.set_xlabel("weight tensor" if kind == "layers" else "batch", fontsize=8)
+        row[0].set_ylabel(title, fontsize=9)
+        row[0].legend(fontsize=8, frameon=False)
+    save_figure(figure, path)
+
+
+def _draw(ax: Axes, values: Sequence[float], color: str, label: str) -> None:
+    ax.plot(values, ".-", color=color, label=label, linewidth=1, markersize=2)
+    lost = sum(not math.isfinite(value) for value in values)
+    if lost:  # the gradient of some sample is exactly zero
+        note = f"{label}: not finite in {lost} of {len(values)}"
+        where = ax.transAxes
+        ax.text(0.5, 0.93, note, color=color, fontsize=7, ha="center", transform=where)

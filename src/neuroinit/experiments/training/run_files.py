@@ -1,0 +1,86 @@
+"""Files of a run: a lock on its folder, JSON, and tensors in the safetensors format."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from neuroinit.common.errors import needs_extra
+from neuroinit.common.files import replacing, write_text
+
+
+class Busy(RuntimeError):
+    """Another process works in a folder."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process.
+
+    The system removes the lock when the process ends, also if it is killed. The lock file is
+    deleted when the work is complete. Windows has no such locks; there, nothing is locked.
+
+    Raises:
+        Busy: Another process has the lock.
+    """
+    if importlib.util.find_spec("fcntl") is None:
+        yield
+        return
+    import fcntl
+
+    path = folder / ".lock"
+    with path.open("a") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # worker processes do not inherit it
+        except (BlockingIOError, PermissionError) as error:
+            raise Busy(
+                f"Another process works in `{folder}`. Wait for it, or choose another folder."
+            ) from error
+        yield
+        path.unlink(missing_ok=True)
+
+
+def write_json(path: Path, values: object) -> None:
+    """Write a JSON file, completely or not at all."""
+    write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+def without_nan(record: Mapping[str, object]) -> dict[str, object]:
+    """Replace nan and infinity, which JSON does not have, by ``None``.
+
+    Example:
+        >>> without_nan({"step": 3, "loss": float("nan")})
+        {'step': 3, 'loss': None}
+    """
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record.items()
+    }
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, object]) -> None:
+    """Write tensors and JSON notes to one safetensors file, completely or not at all.
+
+    Tensors that share memory are written separately, since the format does not allow sharing.
+    """
+    with needs_extra("experiments"):
+        from safetensors.torch import save_file
+    separate = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(separate, temporary, {"notes": json.dumps(notes)})
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and notes that :func:`write_tensors` wrote."""
+    with needs_extra("experiments"):
+        from safetensors import safe_open
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, json.loads(file.metadata()["notes"])

@@ -1,0 +1,173 @@
+"""What has happened to a model, so that trained weights are left alone.
+
+Modules are remembered by weak references. Nothing is stored on them.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from weakref import WeakKeyDictionary
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from neuroinit.common.errors import warn
+from neuroinit.methods.base import Initialization
+
+log = logging.getLogger(__name__)
+
+
+class Event(enum.Flag):
+    """What can happen to a module."""
+
+    NONE = 0
+    LOADED = enum.auto()
+    USED = enum.auto()  # a callback has initialized it, or has seen its training begin
+
+
+_EVENTS: WeakKeyDictionary[nn.Module, Event] = WeakKeyDictionary()
+
+
+def note(model: nn.Module, event: Event) -> None:
+    """Remember an event for a model and all modules in it."""
+    for module in model.modules():
+        _EVENTS[module] = _EVENTS.get(module, Event.NONE) | event
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a model is left alone.
+
+    Args:
+        text: A sentence for the user.
+        expected: Whether a user expects it, as when training is continued: no warning then.
+    """
+
+    text: str
+    expected: bool = False
+
+    def report(self) -> None:
+        """Tell the user."""
+        if self.expected:
+            log.info("%s", self.text)
+        else:
+            warn(self.text)
+
+
+def reason_to_leave(
+    model: nn.Module,
+    method: Initialization,
+    force: bool = False,
+    stepped: frozenset[int] = frozenset(),
+) -> Reason | None:
+    """Why a method should not change a model; ``None`` if its weights are fresh.
+
+    Only parameters that the method would change count: those that are trainable, and neither left
+    out by ``include`` nor by ``exclude``.
+
+    Args:
+        model: The user's module.
+        method: The method that is about to run.
+        force: Change weights that seem to be loaded or trained. What a callback has initialized,
+            or seen in training, is left alone all the same.
+        stepped: The identities of parameters that the trainer's optimizer has changed.
+    """
+    touched = _touched(model, method)
+    parts = dict(_parts(model, touched))
+    used = [name for name, module in parts.items() if _had(module, Event.USED)]
+    left = f"`InitCallback` left `{type(model).__name__}` alone"
+    if used and len(used) == len(parts):
+        return Reason(f"{left}: it was initialized or trained before.", expected=True)
+    if used:
+        return Reason(
+            f"{left}: its part `{used[0]}` was initialized or trained before. To initialize the "
+            'others, name all such parts, as in `exclude=("encoder.*",)`, or freeze them.'
+        )
+    evidence = "the optimizer has made steps" if touched & stepped else ""
+    evidence = evidence or _evidence(model, parts, touched)
+    if force or not evidence:
+        return None
+    return Reason(
+        f"{left}: {evidence}. To initialize it all the same, pass "
+        "`InitCallback(force=True)`. To initialize the new parameters of a model that was loaded "
+        'in part, pass their names, such as `include=("head.*",)`.'
+    )
+
+
+def _had(module: nn.Module, event: Event) -> bool:
+    return bool(_EVENTS.get(module, Event.NONE) & event)
+
+
+def _touched(model: nn.Module, method: Initialization) -> set[int]:
+    """The identities of the parameters that a method would change."""
+    return {
+        id(p)
+        for n, p in model.named_parameters()
+        if p.requires_grad
+        and any(fnmatchcase(n, pattern) for pattern in method.include)
+        and not any(fnmatchcase(n, pattern) for pattern in method.exclude)
+    }
+
+
+def _parts(model: nn.Module, touched: set[int]) -> Iterator[tuple[str, nn.Module]]:
+    """The modules, by name, that hold a parameter of these themselves."""
+    for name, module in model.named_modules():
+        if any(id(p) in touched for p in module._parameters.values()):
+            yield name, module
+
+
+def _evidence(model: nn.Module, parts: dict[str, nn.Module], touched: set[int]) -> str:
+    """A clause that says how one can tell that weights were loaded or trained; may be empty."""
+    if any(_had(module, Event.LOADED) for module in parts.values()):
+        return f"`{type(model).__name__}` was loaded from a checkpoint or a state dict"
+    if _pretrained(model, touched):
+        return "its weights come from `from_pretrained`"
+    for name, module in parts.items():
+        changed = _changed_norm(module)
+        if changed:
+            return f"the {changed} of its {type(module).__name__} layer `{name}` are not new"
+    return ""
+
+
+def _pretrained(model: nn.Module, touched: set[int]) -> bool:
+    """Whether transformers has loaded some of these parameters.
+
+    transformers marks the parameters that it loads, since version 5. ``copy.deepcopy`` drops that
+    mark, and keeps an attribute of the model. Before version 5 there is only the name in the
+    config, which a new model with a loaded config has, too: it counts as loaded.
+    """
+    library = sys.modules.get("transformers.modeling_utils")
+    if library is None:
+        return False
+    marks = int(sys.modules["transformers"].__version__.split(".")[0]) >= 5
+    for module in model.modules():
+        if not isinstance(module, library.PreTrainedModel):
+            continue
+        marked = {id(p) for p in module.parameters() if hasattr(p, "_is_hf_initialized")}
+        if marked & touched:
+            return True
+        loaded = hasattr(module, "_weight_conversions") if marks else bool(module.name_or_path)
+        if loaded and not marked and any(id(p) in touched for p in module.parameters()):
+            return True
+    return False
+
+
+def _changed_norm(module: nn.Module) -> str:
+    """What has changed in a normalization layer since it was made; may be empty.
+
+    All such layers start with equal weights; BatchNorm also starts with a running mean of 0.
+    """
+    if "norm" not in type(module).__name__.lower() or any(map(is_lazy, module.parameters())):
+        return ""
+    mean = module._buffers.get("running_mean")
+    if mean is not None and bool(mean.any()):
+        return "running statistics"
+    weight = module._parameters.get("weight")
+    if weight is None or weight.dim() != 1 or not weight.numel():
+        return ""
+    return "weights" if bool(weight.min() != weight.max()) else ""

@@ -1,0 +1,35 @@
+"""The words that a page explains."""
+
+GLOSSARY = (
+    (
+        "Scale",
+        "The method multiplies every parameter tensor by one number, once, before training. "
+        "A scale of 1 leaves a tensor unchanged.",
+    ),
+    (
+        "Sub-batch",
+        "A batch is cut into parts, the sub-batches. The gradients of the loss on these parts are "
+        "compared with each other.",
+    ),
+    (
+        "Gradient norm",
+        "The mean length of the sub-batch gradients. If it is too large, the first training steps "
+        "overshoot and the loss can diverge. If it is too small, training starts slowly.",
+    ),
+    (
+        "GradCosine",
+        "The mean cosine between the gradients of two sub-batches. It is 1 if all gradients point "
+        "in the same direction, and near 0 if they have nothing in common. More is not always "
+        "better: exploding gradients often have a GradCosine near 1.",
+    ),
+    (
+        "Bound",
+        "The gradient norm that NIO aims at. By default it is the loss of the model with all "
+        "parameters near zero. Steps that began above the bound are shaded in the chart.",
+    ),
+    (
+        "Held-out batch",
+        "A batch that no step of the method has used. The numbers before and after are measured "
+        "on it.",
+    ),
+)

@@ -1,0 +1,172 @@
+"""Short trainings of copies of a model's parameters, with the user's own optimizer.
+
+With several ranks each computes the gradient of its own batch, and all step by the mean gradient of
+all samples, as DistributedDataParallel does. So the parameters are the same on all ranks, and so
+are the scores, which are means over the samples of all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
+from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
+from neuroinit.distributed.ranks import ALONE, Ranks
+from neuroinit.gradients.sub_batches import sub_batches
+from neuroinit.model.optimizers import OptimizerLike, twin_of
+from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
+
+VALIDATION_BATCHES = 4  # on which every rollout is evaluated
+
+
+class Rollout:
+    """The training of one candidate.
+
+    Args:
+        problem: The model and its loss; its ranks train together.
+        values: The parameters at the start, by name; the same on all ranks.
+        optimizer: As for :func:`twin_of`.
+        rate_factor: Factor of its learning rate.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        values: dict[str, Tensor],
+        optimizer: OptimizerLike,
+        rate_factor: float = 1.0,
+    ) -> None:
+        self.problem = problem
+        self.values = {
+            n: v.detach().clone().requires_grad_(problem.parameters[n].requires_grad)
+            for n, v in values.items()
+        }
+        self.trained = [v for v in self.values.values() if v.requires_grad]
+        self.optimizer = twin_of(optimizer, problem.model, self.values)
+        for group in self.optimizer.param_groups:
+            if "lr" in group:
+                group["lr"] = rate_factor * group["lr"]
+        self.losses: list[float] = []
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss was not finite; no further steps are taken then."""
+        return bool(self.losses) and not math.isfinite(self.losses[-1])
+
+    def train(self, batches: Iterator[Any], steps: int) -> None:
+        """Some optimizer steps."""
+        with self._point.session() as session:
+            for _ in range(steps):
+                if self.diverged:
+                    return
+                batch = self.problem.prepare(next(batches))
+                seen: list[float] = []
+
+                def closure(batch: Batch = batch, seen: list[float] = seen) -> Tensor:
+                    loss = session.loss(batch)
+                    found = torch.autograd.grad(loss, self.trained, allow_unused=True)
+                    loss, gradients = self._mean_over_ranks(
+                        loss, found, self.problem.layout.size(batch)
+                    )
+                    for value, gradient in zip(self.trained, gradients, strict=True):
+                        value.grad = gradient
+                    seen.append(loss.item())
+                    return loss
+
+                self.optimizer.step(closure)  # type: ignore[arg-type]
+                self.losses.append(seen[0])
+
+    def _mean_over_ranks(
+        self, loss: Tensor, gradients: Sequence[Tensor | None], size: int
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """The loss and the gradients of the samples of all ranks; ``None`` if no rank has one."""
+        ranks = self.problem.ranks
+        if ranks.alone:
+            return loss, gradients
+        found = zeros_if_missing(gradients, self.trained)
+        used = [float(g is not None) for g in gradients]
+        numbers = torch.tensor([size, size * loss.item(), *used], dtype=torch.float64, device="cpu")
+        total, weighted, *used = ranks.sum(numbers).tolist()
+        mean = ranks.sum(flatten(found) * (size / total))
+        parts = unflatten(mean, self.trained)
+        known = [part if count else None for part, count in zip(parts, used, strict=True)]
+        return torch.full_like(loss, weighted / total), known
+
+    def evaluate(self, batches: Sequence[Batch]) -> list[float]:
+        """The loss on every batch of all ranks; infinite where it is not finite."""
+        with self._point.session() as session:
+            found = [session.loss_value(self.problem.prepare(batch)) for batch in batches]
+        losses = [loss if math.isfinite(loss) else math.inf for loss in found]
+        if self.problem.ranks.alone:
+            return losses
+        sizes = [self.problem.layout.size(batch) for batch in batches]
+        rows = [[loss * size, size] for loss, size in zip(losses, sizes, strict=True)]
+        table = self.problem.ranks.sum(torch.tensor(rows, dtype=torch.float64, device="cpu"))
+        return [weighted / size for weighted, size in table.tolist()]
+
+    @property
+    def _point(self) -> Point:
+        return self.problem.at_values(self.values)
+
+
+def split_batches(
+    batches: list[Batch],
+    least: int,
+    layout: BatchLayout = SAMPLES_FIRST,
+    ranks: Ranks = ALONE,
+) -> tuple[list[Batch], list[Batch]]:
+    """Batches for the scores, and batches to train on, of other samples.
+
+    With eight batches or more the first four give the scores. With fewer, a quarter of every batch
+    does.
+
+    Args:
+        batches: The same number on every rank.
+        least: Fewest samples of a batch.
+        ranks: All of them get the same number of batches.
+    """
+    if len(batches) >= 2 * VALIDATION_BATCHES:
+        return batches[:VALIDATION_BATCHES], batches[VALIDATION_BATCHES:]
+    cut, sizes = layout.cut, [layout.size(batch) for batch in batches]
+    if min(sizes) < 2 * least:
+        raise ValueError(
+            f"Of fewer than {2 * VALIDATION_BATCHES} batches, each is cut into a part to train on "
+            f"and one to validate, of at least {least} samples. Found a batch of {min(sizes)}. "
+            "Pass larger batches, or more."
+        )
+    cuts = [size - max(least, size // 4) for size in sizes]
+    training = [cut(batch, 0, at) for batch, at in zip(batches, cuts, strict=True)]
+    held = [cut(b, at, size) for b, at, size in zip(batches, cuts, sizes, strict=True)]
+    if len(held) > 1:
+        return held, training
+    size = sizes[0] - cuts[0]
+    count = ranks.least(min(VALIDATION_BATCHES, size // least))
+    parts = sub_batches(size, count, 0.0, "cover")  # several, so that their noise can be seen
+    return [cut(held[0], start, stop) for start, stop in parts], training
+
+
+def lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """The mean decrease of losses against those of the start, and its standard error.
+
+    The difference of logarithms if all losses are positive, so that one batch with a large loss
+    does not dominate.
+    """
+    if min(*start, *theirs) > 0:
+        start, theirs = [math.log(x) for x in start], [math.log(x) for x in theirs]
+    gains = [a - b for a, b in zip(start, theirs, strict=True)]
+    if len(gains) == 1:
+        return gains[0], math.inf
+    return mean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of some numbers."""
+    return sum(values) / len(values)

@@ -1,0 +1,259 @@
+"""Faults that were once silent or refused: each has a right answer or a clear error now."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import neuroinit as ni
+
+
+def network(*inner):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), *inner, nn.Linear(8, 3))
+
+
+def batches_of(size, count=6, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(size, 4, generator=generator), torch.randint(3, (size,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+# -- applying a result -----------------------------------------------------------------------------
+
+
+def test_a_result_is_applied_once():
+    model = network()
+    result = ni.nio_(model, batches_of(16), steps=3)
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(ValueError, match="was applied to this model before"):
+        result.apply_(model)
+    assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+
+
+def test_a_result_is_applied_to_a_twin_without_a_word(tmp_path):
+    result = ni.optimize(network(), batches_of(16), method=ni.NIO(steps=3))
+    result.save(tmp_path / "result.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ni.load_result(tmp_path / "result.json").apply_(network())
+
+
+def test_a_model_with_another_start_is_noticed():
+    result = ni.optimize(network(), batches_of(16), method=ni.NIO(steps=3))
+    other = network()
+    nn.init.normal_(other[2].weight)
+    with pytest.warns(UserWarning, match=r"has other values than .* in `2.weight`"):
+        result.apply_(other)
+
+
+def test_fresh_values_can_be_drawn_again():
+    model = network()
+    result = ni.kaiming_(model)
+    first = model[0].weight.clone()
+    result.apply_(model)
+    assert torch.equal(model[0].weight, first)
+
+
+# -- small batches ---------------------------------------------------------------------------------
+
+
+def test_small_batches_are_joined():
+    with pytest.warns(UserWarning, match="Batches of 3 samples are too small for 8 sub-batches: 3"):
+        result = ni.optimize(network(), batches_of(3, 12), method=ni.NIO(steps=2))
+    assert result.settings["sub_batches"] == 8
+    assert len(result.after.norms) == 8
+
+
+def test_small_batches_of_different_lengths_give_fewer_sub_batches():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+    batches = [{"x": torch.randn(3, length, 1)} for length in (5, 7, 6, 8)]
+    with pytest.warns(UserWarning, match="A batch has 3 samples, fewer than `sub_batches = 8`"):
+        result = ni.optimize(
+            model,
+            batches,
+            compute_loss=lambda m, b: (m(b["x"]) - 1).square().mean(),
+            method=ni.NIO(steps=2),
+        )
+    assert result.settings["sub_batches"] == 3
+
+
+def test_a_single_sample_is_refused():
+    with pytest.raises(ValueError, match="A batch of 1 samples cannot be cut into `sub_batches"):
+        ni.optimize(network(), batches_of(1, 1), method=ni.NIO(steps=1))
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+def test_inputs_that_are_not_finite_are_named():
+    (x, y), *_ = batches_of(16)
+    x[3, 2] = float("nan")
+    expected = r"Step 0: .*The batch has NaN or inf in a tensor of shape \(16, 4\)"
+    with pytest.raises(ni.NonFiniteError, match=expected):
+        ni.nio_(network(), [(x, y)])
+
+
+def test_a_loss_without_a_graph_is_named():
+    with pytest.raises(ValueError, match="does not depend on any trainable parameter"):
+        ni.nio_(network(), batches_of(16), lambda y, t: F.cross_entropy(y, t).detach())
+
+
+def test_a_sample_without_a_label_that_counts_is_named():
+    x, y = torch.randn(8, 5, 4), torch.randint(3, (8, 5))
+    y[6] = -100
+    expected = "All labels of sample 6 are -100, so a sub-batch may have no label that counts"
+    with pytest.raises(ni.NonFiniteError, match=expected):
+        ni.nio_(
+            network(), [(x, y)], lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()), gamma=1
+        )
+
+
+def test_a_loss_that_is_zero_at_zero_output_has_a_bound():
+    def energy(model, batch):
+        return model(batch[0]).square().mean()
+
+    with pytest.warns(UserWarning, match="takes the bound from the model's own loss"):
+        result = ni.nio_(network(), batches_of(16), compute_loss=energy, steps=3)
+    assert result.settings["gamma"] > 0
+
+
+def test_a_bound_that_is_not_reached_is_said():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1e6
+    with pytest.warns(UserWarning, match="far above the bound `gamma = 1`"):
+        ni.nio_(model, batches_of(16), steps=1, gamma=1.0)
+
+
+def test_a_norm_above_the_bound_is_never_called_within_it():
+    result = ni.optimize(network(), batches_of(16, 30), method=ni.NIO(steps=25, gamma=0.5))
+    above = [record for record in result.history if record.norm > 0.5]
+    assert above
+    assert all(record.constrained for record in above)
+    assert not any(record.constrained for record in result.history if record.norm <= 0.5)
+
+
+# -- parameters and operators ----------------------------------------------------------------------
+
+
+class Phases(nn.Module):
+    """Has a complex parameter, which is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = network()
+        self.phase = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+
+    def forward(self, x):
+        return self.body(x) + self.phase.abs()
+
+
+def test_frozen_complex_parameters_are_left_alone():
+    model = Phases()
+    model.phase.requires_grad_(False)
+    before = model.phase.clone()
+    ni.nio_(model, batches_of(16), steps=2)
+    assert torch.equal(model.phase, before)
+
+
+def test_excluded_complex_parameters_are_left_alone():
+    model = Phases()
+    before = model.phase.detach().clone()
+    result = ni.nio_(model, batches_of(16), steps=2, exclude=("phase",))
+    assert torch.equal(model.phase, before)
+    assert "phase" not in result.scales
+
+
+def test_other_complex_parameters_are_refused():
+    with pytest.raises(ValueError, match=r"complex: `phase`. Exclude them"):
+        ni.nio_(Phases(), batches_of(16), steps=2)
+
+
+class Distances(nn.Module):
+    """``torch.cdist`` has no double backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.centers = nn.Parameter(torch.randn(3, 4, dtype=torch.float64))
+
+    def forward(self, x):
+        return -torch.cdist(x, self.centers)
+
+
+def test_an_operator_without_double_backward_offers_differences_which_work():
+    torch.manual_seed(0)
+    batches = [(x.double(), y) for x, y in batches_of(16)]
+    model = Distances()
+    with pytest.raises(RuntimeError, match=r"`cdist`.*torch.cdist.*engine='differences'"):
+        ni.nio_(model, batches, steps=2)
+    result = ni.nio_(model, batches, steps=2, engine="differences")
+    assert result.engine == "differences"
+
+
+def test_time_first_batches():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 3))
+    batches = [(torch.randn(5, 16, 2), torch.randint(3, (5, 16))) for _ in range(3)]
+
+    def loss(model, batch):
+        return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+
+    def swapped(batch):
+        return tuple(t.transpose(0, 1) for t in batch)
+
+    method = ni.NIO(steps=2)
+    ours = ni.optimize(model, batches, compute_loss=loss, batch_dim=1, method=method)
+    wanted = ni.optimize(model, [swapped(b) for b in batches], compute_loss=loss, method=method)
+    assert ours.scales == pytest.approx(wanted.scales, rel=1e-4)
+    stats = ni.gradient_stats(model, batches[0], compute_loss=loss, batch_dim=1, sub_batches=4)
+    assert len(stats.norms) == 4
+
+
+class _WrongCube(torch.autograd.Function):
+    """``x ** 3`` with a first derivative that is right, and a second one that is not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 3 * ctx.saved_tensors[0].detach() ** 2 * grad
+
+
+class _RightCube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 3 * ctx.saved_tensors[0] ** 2 * grad
+
+
+class Cube(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
+
+
+def test_a_custom_function_with_a_wrong_double_backward_is_named():
+    with pytest.warns(UserWarning, match="The double backward of `_WrongCube` seems to be wrong"):
+        ni.optimize(network(Cube(_WrongCube)), batches_of(16), method=ni.NIO(steps=1))
+
+
+def test_a_custom_function_with_a_right_double_backward_is_not_mentioned():
+    ni.optimize(network(Cube(_RightCube), nn.ReLU()), batches_of(16), method=ni.NIO(steps=1))

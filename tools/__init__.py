@@ -1,0 +1,1 @@
+"""Commands for maintainers: mutants, checks of the documents, the oldest versions, packages."""

@@ -1,0 +1,198 @@
+"""Check the documents: tables are those of the records, examples run, links lead somewhere.
+
+    make check-docs                             # everything
+    make check-docs ARGS="--only links tables"  # a part
+
+Tables of numbers are made by benchmarks from their records; a page has to have each of them line
+for line. The Python blocks of a page run one after the other, as one script, in an empty folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = "docs/one-page.md"  # has every public name
+EXAMPLES = ("README.md", "docs/one-page.md", "docs/trainers.md", "docs/experiments.md")
+BEFORE_EXAMPLES = {  # the page loads what this command makes
+    "docs/experiments.md": "init --model resnet-20-nobn --data digits --method nio:steps=1"
+}
+HARMLESS = (  # warnings of Lightning with tiny data and the newest torch
+    ".*LeafSpec",
+    ".*does not have many workers",
+    ".*is smaller than the logging interval",
+)
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+FENCE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:href|src)=\"([^\"]+)\"")
+
+
+def documents() -> list[Path]:
+    """All pages of the project."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
+
+
+def check_links() -> Iterator[str]:
+    """Files and headings that a page links to exist."""
+    for page in documents():
+        name = page.relative_to(ROOT)
+        for match in LINK.finditer(FENCE.sub("", page.read_text())):
+            target = match[1] or match[2]
+            if re.match(r"[a-z]+:", target):
+                continue  # another site
+            file, _, heading = target.partition("#")
+            found = (page.parent / file).resolve() if file else page
+            if not found.exists():
+                yield f"{name}: there is no `{target}`"
+            elif heading and found.suffix == ".md" and heading not in _headings(found):
+                yield f"{name}: `{target}` has no such heading"
+
+
+def _headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ +(.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def check_names() -> Iterator[str]:
+    """Every public name is documented."""
+    import neuroinit
+
+    page = (ROOT / REFERENCE).read_text()
+    for name in neuroinit.__all__:
+        if name != "__version__" and not re.search(rf"\b{name}\b", page):
+            yield f"{REFERENCE}: `{name}` is not documented"
+
+
+def check_examples() -> Iterator[str]:
+    """The Python blocks of a page run; a warning is an error."""
+    from neuroinit.cli import main as command
+    from neuroinit.experiments.vision import torchvision
+
+    torchvision()  # first, where it can be helped: others import it, too
+    for name in EXAMPLES:
+        blocks = PYTHON.findall((ROOT / name).read_text())
+        if not blocks:
+            yield f"{name}: has no Python example"
+        told = io.StringIO()
+        with _empty_folder(), warnings.catch_warnings(), contextlib.redirect_stdout(told):
+            if name in BEFORE_EXAMPLES:
+                command(BEFORE_EXAMPLES[name].split())
+            warnings.simplefilter("error")
+            for message in HARMLESS:
+                warnings.filterwarnings("ignore", message)
+            try:
+                exec(compile("\n".join(blocks), name, "exec"), {"__name__": "__main__"})
+            except Exception as error:
+                yield f"{name}: {type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def _empty_folder() -> Iterator[None]:
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(here)
+
+
+def check_tables() -> Iterator[str]:
+    """Tables are those that benchmarks make of their records."""
+    for page, make in TABLES:
+        text = (ROOT / page).read_text()
+        for block in make().split("\n\n"):
+            if block.strip() not in text:
+                missing = [line for line in block.splitlines() if line not in text.splitlines()]
+                what = missing[0] if missing else f"(in another order) {block.splitlines()[0]}"
+                yield f"{page}: the records say {what}"
+
+
+def _trainability(suite_name: str) -> str:
+    from benchmarks.contenders import METHODS
+    from benchmarks.standings import tables
+    from benchmarks.suites import SUITES
+    from benchmarks.trainability import STARTS, jobs, read
+
+    suite = SUITES[suite_name]
+    wanted = jobs(suite, list(METHODS), ["*"], range(suite.seeds))
+    rows = [row for row in read(suite.results) if row["seed"] < suite.seeds]
+    return tables(rows, list(STARTS), wanted, suite.good)
+
+
+def _bench() -> str:
+    from benchmarks.bench import FOLDER, key, read, table
+    from benchmarks.cases import full
+
+    rows = {key(row): row for row in read(FOLDER / "bench.json")}
+    order = [tuple(vars(case).values()) for case in full()]
+    return table([rows[case] for case in order if case in rows])
+
+
+def _methods() -> str:
+    from benchmarks.methods import read, table
+
+    return table(read())
+
+
+def _defaults() -> str:
+    from benchmarks.defaults import read, tables
+
+    return tables(read())
+
+
+def _zoo() -> str:
+    from benchmarks import zoo
+
+    records = [json.loads(line) for line in zoo.RECORDS.read_text().splitlines()]
+    written = []
+    for library in ("timm", "torchvision"):
+        own = [record for record in records if record["library"] == library]
+        written += [line for line in zoo._section(library, own) if line.startswith("|")]
+        written.append("")
+    return "\n".join(written)
+
+
+TABLES: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("docs/trainability.md", lambda: _trainability("digits")),
+    ("docs/trainability.md", lambda: _trainability("other")),
+    ("docs/performance.md", _bench),
+    ("docs/methods.md", _methods),
+    ("docs/defaults.md", _defaults),
+    ("docs/zoo.md", _zoo),
+)
+CHECKS: dict[str, Callable[[], Iterator[str]]] = {
+    "links": check_links,
+    "names": check_names,
+    "tables": check_tables,
+    "examples": check_examples,
+}
+
+
+def main() -> int:
+    """Print what is wrong; the exit code is 1 if anything is."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(CHECKS), default=list(CHECKS))
+    wrong = 0
+    for name in parser.parse_args().only:
+        found = list(CHECKS[name]())
+        wrong += len(found)
+        print(f"{name}: {'as it should be' if not found else f'{len(found)} to mend'}", flush=True)
+        for line in found:
+            print(f"  {line}")
+    return min(wrong, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
