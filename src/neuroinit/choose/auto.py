@@ -19,6 +19,7 @@ from neuroinit.common.checks import check_count
 from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, random_state, set_random_state
+from neuroinit.common.signals import allowed
 from neuroinit.distributed.ranks import ALONE, Ranks, ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic import Kaiming, Orthogonal
@@ -111,7 +112,9 @@ def auto_(
         named = dict(default_candidates() if candidates is None else candidates)
         check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
         layout = batch_layout(cut, batch_dim)
-        kept = _full(list(islice(batches, KEPT)), layout, all_ranks)
+        with allowed():
+            read = list(islice(batches, KEPT))
+        kept = _full(read, layout, all_ranks)
         check_values(kept)
         with others_frozen(unwrap(model), optimizer):
             set_random_state(all_ranks.first(random_state()))  # every rank draws the same values

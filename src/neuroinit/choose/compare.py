@@ -20,6 +20,7 @@ from neuroinit.common.errors import GradientError
 from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.common.progress import Progress
 from neuroinit.common.random_state import isolated, seed_all
+from neuroinit.common.signals import allowed
 from neuroinit.distributed.agreement import check_same_tensors
 from neuroinit.distributed.joined_batches import union
 from neuroinit.distributed.ranks import Ranks, ranks
@@ -101,9 +102,9 @@ def compare(
                 for name, method in named.items():
                     bar.show(len(records), f"seed {seed}, {name}")
                     seed_all(seed)
-                    one = _One(
-                        model_factory(), held, loss_fn, compute_loss, engine, seed, all_ranks
-                    )
+                    with allowed():
+                        model = model_factory()
+                    one = _One(model, held, loss_fn, compute_loss, engine, seed, all_ranks)
                     records.append(one.record(name, method, rest, train, warmed))
                     curves[name, seed] = Curves(tuple(one.history), tuple(one.losses))
     base = next((n for n, m in named.items() if m is None), AS_IS)
@@ -200,7 +201,8 @@ class _One:
         """The score of a training; its losses are kept if it returns them."""
         seed_all(self.seed)
         warmup = [method if isinstance(method, Warmup) else None] if warmed else []
-        found = train(self.model, *warmup)
+        with allowed():
+            found = train(self.model, *warmup)
         score, losses = found if isinstance(found, tuple) else (found, ())
         self.losses = [float(loss) for loss in losses]
         return float(score)
@@ -282,7 +284,8 @@ def _held_out(batches: Any, ranks: Ranks) -> tuple[Any, Any]:
     Of a list these are the others, of a DataLoader all.
     """
     pool = list(batches) if isinstance(batches, (list, tuple)) else batches
-    held = next(iter(pool), None)
+    with allowed():
+        held = next(iter(pool), None)
     if held is None:
         raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
     common, _ = union(ranks, held, 0)

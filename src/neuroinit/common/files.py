@@ -1,43 +1,133 @@
-"""Files are written beside their place first, and then renamed: whole, or not at all."""
+"""Files that are complete or not there: written beside their place, flushed, then renamed."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+SUFFIX = ".tmp"
+STALE = 3600.0  # seconds after which a temporary file is one of a process that was killed
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its place when all went well.
+    """A temporary file beside ``path`` that replaces it when the block ends without an error.
 
     Raises:
-        ValueError: If its folder does not exist.
+        ValueError: If the folder does not exist.
+        OSError: If the file cannot be written; the message names it.
     """
     target = Path(path)
     if not target.parent.is_dir():
         raise ValueError(f"`{target}` cannot be written: there is no folder `{target.parent}`.")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
-    os.close(handle)
+    remove_temporary_files(target, STALE)
+    with _naming(target):
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f"{target.name}.", suffix=SUFFIX)
+        os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
+        with _naming(target):
+            yield temporary
+            os.chmod(temporary, 0o666 & ~_umask())
+            _flush(temporary)
+            os.replace(temporary, target)
+            _flush(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file in one go; raises as :func:`replacing` does."""
+    """Write a text file at once; raises as :func:`replacing` does."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
+def remove_temporary_files(path: str | os.PathLike[str], age: float = 0.0) -> None:
+    """Remove what killed processes have left beside a file.
+
+    Args:
+        path: The file.
+        age: Seconds since they were written last.
+    """
+    target = Path(path)
+    for left in target.parent.glob(f"{_escaped(target.name)}.????????{SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime >= age:
+                left.unlink()
+
+
+class FileLock:
+    """A lock on a path for one run at a time; the system releases it when a process ends.
+
+    Args:
+        path: What is locked. The lock is a file beside it.
+
+    Raises:
+        BlockingIOError: If another run has the lock.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(f"{os.fspath(path)}.lock")
+        self._handle: int | None = self._opened()
+
+    def _opened(self) -> int | None:
+        if os.name != "posix":  # Windows has no such locks
+            return None
+        fcntl: Any = importlib.import_module("fcntl")
+        while True:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                raise
+            except OSError:  # a file system without locks
+                return handle
+            if self.path.exists() and os.path.samestat(os.fstat(handle), self.path.stat()):
+                return handle
+            os.close(handle)  # the run before has removed it meanwhile
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._handle is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)
+            os.close(self._handle)
+            self._handle = None
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of the system, such as a full disk, name the file that was to be written."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, f"`{path}` cannot be written: {error.strerror}") from error
+
+
+def _flush(path: Path) -> None:
+    """Let the system write a file or a folder to the disk, where it can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
 def _umask() -> int:
-    """What this process takes away from new files; it can only be read by setting it."""
+    """The permissions that this process removes from new files; reading it needs setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

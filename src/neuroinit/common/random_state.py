@@ -5,36 +5,37 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-
-def run_to_the_end(function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function that can be repeated; if Ctrl-C interrupts it, call it again, then raise."""
-    try:
-        function(*arguments)
-    except BaseException:
-        function(*arguments)
-        raise
+from neuroinit.common.signals import deferred
 
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Enable autograd in any mode of the caller's; restore all random states on leaving."""
-    numpy = sys.modules.get("numpy")
-    python_state = random.getstate()
-    numpy_state = numpy.random.get_state() if numpy else None
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.enable_grad():
-        try:
-            yield
-        finally:
-            run_to_the_end(random.setstate, python_state)
-            if numpy:
-                run_to_the_end(numpy.random.set_state, numpy_state)
+    """Enable autograd in any mode of the caller's; restore all random states on leaving.
+
+    Interrupts wait inside, except where they are allowed, see :mod:`neuroinit.common.signals`.
+    """
+    with deferred():
+        numpy = sys.modules.get("numpy")
+        python_state = random.getstate()
+        numpy_state = numpy.random.get_state() if numpy else None
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+        with (
+            torch.random.fork_rng(devices=devices),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            try:
+                yield
+            finally:
+                random.setstate(python_state)
+                if numpy:
+                    numpy.random.set_state(numpy_state)
 
 
 def random_state() -> str:

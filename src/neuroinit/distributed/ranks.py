@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from neuroinit.common.errors import LostRankError
+from neuroinit.common.signals import deferred, deliver
 from neuroinit.distributed.collectives import (
     gathered,
     gathered_texts,
@@ -52,15 +53,17 @@ class Ranks:
         """The sum over all ranks, or over the ranks of this rank's block; the same bits on each."""
         if self.alone:
             return tensor
-        self.meet(f"sum {tuple(tensor.shape)} {tensor.dtype}")
-        return summed(tensor, self._group(blocks) if blocks else None)
+        with deferred():
+            self.meet(f"sum {tuple(tensor.shape)} {tensor.dtype}")
+            return summed(tensor, self._group(blocks) if blocks else None)
 
     def texts(self, text: str) -> list[str]:
         """The text of every rank, in the order of the ranks."""
         if self.alone:
             return [text]
-        self.meet("texts")
-        return gathered_texts(text, self.world)
+        with deferred():
+            self.meet("texts")
+            return gathered_texts(text, self.world)
 
     def first(self, text: str) -> str:
         """The text of rank 0."""
@@ -72,8 +75,9 @@ class Ranks:
 
     def concatenated(self, tensor: Tensor, sizes: Sequence[int]) -> Tensor:
         """The tensors of all ranks, one after the other; ``sizes`` are their lengths."""
-        self.meet(f"concatenated {tuple(tensor.shape[1:])} {tensor.dtype}")
-        return torch.cat(gathered(tensor, sizes))
+        with deferred():
+            self.meet(f"concatenated {tuple(tensor.shape[1:])} {tensor.dtype}")
+            return torch.cat(gathered(tensor, sizes))
 
     def _group(self, blocks: Sequence[Sequence[int]]) -> Any:
         """The process group of this rank's block; the groups of all blocks are made together."""
@@ -106,7 +110,8 @@ class Ranks:
         except BaseException as error:
             if self.alone or isinstance(error, LostRankError) or is_common(error):
                 raise
-            self._raise(error)
+            with deferred():
+                self._raise(error)
 
     def meet(self, purpose: str) -> None:
         """Exchange the header.
@@ -117,6 +122,7 @@ class Ranks:
         """
         if self.alone:
             return
+        deliver()  # an interrupt that waits is this rank's error
         tag = zlib.crc32(purpose.encode())
         failing, most, least = maximum([0, tag, -tag])
         if failing:

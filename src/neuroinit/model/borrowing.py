@@ -1,4 +1,4 @@
-"""Borrow the user's model: training mode without dropout, and given back as it was."""
+"""Use the user's model for a while: training mode without dropout; restored afterwards."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from neuroinit.common.random_state import isolated, run_to_the_end
+from neuroinit.common.random_state import isolated
 
 
 @contextmanager
 def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
-    """Training mode, dropout off; on leaving, every attribute of every module comes back.
+    """Training mode, dropout off; on leaving, every attribute of every module is restored.
 
-    Parameters and buffers may be replaced meanwhile. Backward passes have to run inside as well:
-    checkpointed modules run their forward pass again there. Can be nested.
+    Parameters and buffers may be replaced inside. Backward passes have to run inside as well:
+    checkpointed modules run their forward pass again there. Interrupts wait, see
+    :mod:`neuroinit.common.signals`. Can be nested.
 
     Args:
         model: The user's module.
         second_order: Use operators that can be differentiated twice.
     """
     modules = list(model.modules())
-    saved = [_Saved(module) for module in modules]
-    with ExitStack() as stack:
-        stack.enter_context(isolated())
-        stack.callback(run_to_the_end, _restore, saved)
+    with isolated(), ExitStack() as stack:
+        stack.callback(_restore, [_Saved(module) for module in modules])
         for module in modules:
             _disable_dropout(module)
         for context in _contexts(modules, second_order):
@@ -84,7 +83,7 @@ class _Saved:
         ]
 
     def restore(self) -> None:
-        """Restore everything; can be repeated."""
+        """Restore everything."""
         for table, entries in self.tables:
             table.update(entries)
             for key in table.keys() - entries.keys():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval, map_tensors
 from neuroinit.common.random_state import seed_all
+from neuroinit.common.signals import Where, allowed
 from neuroinit.common.tensors import (
     at_least_float32,
     dot,
@@ -136,14 +137,18 @@ class Session:
             output, target = self._forward(batch, seed)
             return self.problem.loss_fn(output, target)
         batch = self._reset(batch, seed)
-        with ReplacedLayers(self._context), self._autocast():
+        with ReplacedLayers(self._context), self._autocast(), self._interruptible():
             return self.problem.compute_loss(self.problem.model, batch)
 
     def _forward(self, batch: Batch, seed: int) -> tuple[Any, Any]:
         inputs, target = self._reset(batch, seed)
-        with ReplacedLayers(self._context), self._autocast():
+        with ReplacedLayers(self._context), self._autocast(), self._interruptible():
             output = self.problem.model(inputs)
         return (map_tensors(at_least_float32, output) if self.autocast else output), target
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Ctrl-C is handled at once where the user's own code runs."""
+        return allowed(Where.USER_CODE)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.autocast is None:

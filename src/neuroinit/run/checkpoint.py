@@ -1,4 +1,4 @@
-"""A run that was stopped goes on where it was: its state as JSON, whole or not there at all."""
+"""The state of a run in a file, from which a run that was stopped goes on."""
 
 from __future__ import annotations
 
@@ -6,132 +6,197 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.files import write_text
-from neuroinit.common.tensors import fingerprint
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import warn
+from neuroinit.common.files import FileLock, remove_temporary_files, write_text
+from neuroinit.common.random_state import random_state
+from neuroinit.common.sealed_json import sealed, unsealed
+from neuroinit.distributed.agreement import SAME_START, digests
 from neuroinit.distributed.ranks import Ranks
 from neuroinit.model.problem import Problem
+from neuroinit.run.identity import batch_digest, function_digest
 
-FORMAT = "neuroinit-checkpoint-2"
-KEYS = {
-    "identity",
-    "random",
-    "taken",
-    "scales",
-    "state",
-    "history",
-    "resolved",
-    "schedule",
-    "blocked",
-    "still",
-    "independent",
+FORMAT = "neuroinit-checkpoint-3"
+_WHAT = "checkpoint"
+_AFRESH = "Remove the file to start from the beginning, or pass another path."
+
+# part of the identity -> what a checkpoint is of if this part differs
+_OTHER = {
+    "method": "method, or of one with other settings",
+    "parameters": "model, or of one with other initial values",
+    "scaled": "choice of parameters",
+    "loss": "loss",
+    "autocast": "`autocast`",
+    "world": "number of ranks",
+    "data": "data: the first batch differs",
 }
-_SAME = (
-    (
-        "parameters",
-        "parameters",
-        "Use the same seed on every rank before the model is made, or wrap it in "
-        "DistributedDataParallel, which sends those of rank 0 to all.",
-    ),
-    ("method", "settings of the method", "Pass the same `method`."),
-    ("scaled", "trainable parameters", "Freeze the same parameters on every rank."),
-)
+# what all ranks need to have in common -> its name, and how to get there
+_COMMON = {
+    "parameters": ("parameters", SAME_START),
+    "method": ("settings of the method", "Pass the same `method`."),
+    "scaled": ("trainable parameters", "Freeze the same parameters on every rank."),
+    "autocast": ("`autocast`", "Pass the same `autocast`."),
+    "options": ("options", "Pass the same `engine` and `microbatch`, and `checkpoint` to all."),
+}
 
 
 class Checkpoint:
-    """A file that rank 0 writes and all ranks read.
+    """A file that rank 0 writes and all ranks read; no two runs can use it at once.
 
     Args:
         path: The file; ``None`` for none.
         every: Steps between two writes.
         ranks: The processes of the run.
 
+    Attributes:
+        found: What an earlier run has left, the same on every rank; ``None`` if there is nothing.
+
     Raises:
-        ValueError: If there is no folder for the file.
+        ValueError: If there is no folder for the file, the file is no checkpoint or is damaged, or
+            another run uses it.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, every: int, ranks: Ranks) -> None:
         self.path = None if path is None else Path(path)
         self.every, self.ranks = every, ranks
         self.identity: dict[str, Any] = {}
-        if self.path is not None and ranks.rank == 0 and not self.path.absolute().parent.is_dir():
+        self._lock: FileLock | None = None
+        if self.path is not None and ranks.rank == 0:
+            self._open(self.path)
+        try:
+            self.found = self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path) -> None:
+        if not path.absolute().parent.is_dir() or path.is_dir():
             raise ValueError(
-                f"Parameter `checkpoint` should be a file in a folder that exists. Found "
+                "Parameter `checkpoint` should be a file in a folder that exists. Found "
                 f"`checkpoint = {str(path)!r}`. Make the folder first."
             )
+        try:
+            self._lock = FileLock(path)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"Another run uses the checkpoint `{path}`. Wait for its end, or pass another path."
+            ) from error
+        remove_temporary_files(path)
 
-    def read(self) -> dict[str, Any] | None:
-        """What a run before this one left, the same on every rank; ``None`` if there is nothing.
-
-        Raises:
-            ValueError: If the file is no checkpoint.
-        """
-        text = ""
+    def _read(self) -> dict[str, Any] | None:
+        data = b""
         if self.ranks.rank == 0 and self.path is not None and self.path.exists():
-            text = self.path.read_text(errors="replace") or " "
-        text = self.ranks.first(text)
-        return _parsed(self.path, text) if text else None
+            data = self.path.read_bytes() or b" "
+        text = self.ranks.first(data.hex())
+        if not text:
+            return None
+        with self.naming():
+            return unsealed(bytes.fromhex(text), self.path, _WHAT, FORMAT)
 
-    def identify(self, problem: Problem, settings: dict[str, Any]) -> None:
-        """Say which run this is, as soon as that is known; all ranks have to say the same."""
+    def random_states(self) -> list[str]:
+        """Every rank's random state at the beginning of the run."""
+        if self.found is None:
+            return self.ranks.texts(random_state())
+        with self.naming():
+            return [str(text) for text in self.found["random"]]
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Anything that cannot be used raises a ValueError that names the file."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+            known = isinstance(error, ValueError) and str(self.path) in str(error)
+            text = str(error) if known else f"The checkpoint `{self.path}` is damaged: {error!r}."
+            raise ValueError(f"{text} {_AFRESH}") from error
+
+    def identify(
+        self,
+        problem: Problem,
+        settings: dict[str, Any],
+        schedule: list[Any],
+        memory_limit: int | None,
+    ) -> None:
+        """Determine which run this is; all ranks have to agree, and so has the file.
+
+        Args:
+            problem: The model and its loss.
+            settings: Those of the method.
+            schedule: Engine and micro-batch that the user asked for.
+            memory_limit: That of this rank.
+        """
         if self.path is None and self.ranks.alone:
             return
-        values = {n: [*t.shape, fingerprint(t)] for n, t in problem.original.items()}
-        whole = {"method": settings, "parameters": values, "scaled": problem.scaled}
+        whole = {
+            "method": settings,
+            "parameters": {} if problem.sharded else digests(problem.original),
+            "scaled": problem.scaled,
+            "loss": [function_digest(problem.compute_loss or problem.loss_fn), problem.has_loss],
+            "autocast": str(problem.autocast),
+            "world": self.ranks.world,
+            "options": [*schedule, self.path is not None],
+        }
         text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(whole))  # of functions without a name
         self.identity = json.loads(text)
-        for key, what, fix in _SAME[1:] if problem.sharded else _SAME:
+        for key, (what, fix) in _COMMON.items():
             self.ranks.check_same(what, json.dumps(self.identity[key]), fix)
+        self.identity["limits"] = self.ranks.texts(json.dumps(memory_limit))
+        if problem.sharded:
+            self.identity["parameters"] = self.ranks.texts(json.dumps(digests(problem.original)))
+        self._check(set(_OTHER) - {"data"})
 
-    def check(self, found: dict[str, Any]) -> None:
-        """Raise if the file is of another method or model."""
-        for key, what in (
-            ("method", "method, or of one with other settings"),
-            ("parameters", "model, or of one with other initial values"),
-            ("scaled", "choice of parameters"),
-        ):
-            if found["identity"].get(key) != self.identity[key]:
-                raise ValueError(
-                    f"The checkpoint `{self.path}` is of another {what}. Remove it to start afresh,"
-                    " or pass another path."
-                )
+    @property
+    def same_options(self) -> bool:
+        """Whether the earlier run was asked for the same engine, micro-batch and memory limits."""
+        known = {} if self.found is None else self.found["identity"]
+        return all(known.get(k) == self.identity[k] for k in ("options", "limits"))
+
+    def identify_data(self, first: Batch) -> None:
+        """Determine which data this run has, from the first batch of every rank."""
+        if self.path is not None:
+            self.identity["data"] = self.ranks.texts(batch_digest(first))
+            self._check({"data"})
+
+    def _check(self, keys: set[str]) -> None:
+        if self.found is None:
+            return
+        for key, what in _OTHER.items():
+            if key in keys and self.found["identity"].get(key) != self.identity[key]:
+                raise ValueError(f"The checkpoint `{self.path}` is of another {what}. {_AFRESH}")
 
     def due(self, done: int) -> bool:
         """Whether the state after so many steps is to be written."""
         return self.path is not None and done % self.every == 0
 
     def write(self, values: dict[str, Any]) -> None:
-        """Put the state in the place of the one before it."""
-        if self.path is None or self.ranks.rank > 0:
-            return
-        content = {"format": FORMAT, "identity": self.identity, **values}
-        write_text(self.path, json.dumps(content, allow_nan=False))
+        """Replace the state in the file."""
+        if self.path is not None and self.ranks.rank == 0:
+            write_text(self.path, sealed({"format": FORMAT, "identity": self.identity, **values}))
 
     def remove(self) -> None:
-        """The run has come to its end."""
-        if self.path is not None and self.ranks.rank == 0:
+        """Remove the file at the end of the run, whose result does not depend on that."""
+        if self.path is None or self.ranks.rank > 0:
+            return
+        try:
             self.path.unlink(missing_ok=True)
+        except OSError as error:
+            warn(
+                f"The checkpoint `{self.path}` could not be removed: {error.strerror}. The run is "
+                "complete; remove the file before the next one."
+            )
 
-
-def _parsed(path: Path | None, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"The checkpoint `{path}` is no JSON file: {error}.") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(
-            f"`{path}` is no checkpoint of this version of neuroinit: expected "
-            f"`format = {FORMAT!r}`. Remove it, or pass another path."
-        )
-    missing = KEYS - found.keys()
-    if missing:
-        raise ValueError(f"The checkpoint `{path}` is not complete: {sorted(missing)} is missing.")
-    return found
+    def close(self) -> None:
+        """Let other runs use the file."""
+        if self._lock is not None:
+            self._lock.close()
 
 
 def written(tensor: Tensor) -> dict[str, Any]:
@@ -145,7 +210,7 @@ def written(tensor: Tensor) -> dict[str, Any]:
 
 
 def read_tensor(data: dict[str, Any]) -> Tensor:
-    """What :func:`written` made of a tensor."""
+    """The inverse of :func:`written`."""
     values = [float(v) if isinstance(v, str) else v for v in data["values"]]
     dtype = getattr(torch, data["dtype"])
     return torch.tensor(values, dtype=dtype, device="cpu").reshape(data["shape"])

@@ -15,6 +15,7 @@ from torch import Tensor
 from neuroinit.common.batches import END, Batch, BatchStream
 from neuroinit.common.errors import GradientError, NonFiniteError, listed, out_of_memory, warn
 from neuroinit.common.progress import Progress
+from neuroinit.common.signals import allowed
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.joined_batches import union
 from neuroinit.gradients.statistics import GradientStats, measure
@@ -73,7 +74,7 @@ class Run:
         """Step until all steps are done, the scales stop changing, or the batches end."""
         stream, batch, stopped = BatchStream(batches), None, "all steps done"
         for _ in range(self.taken):
-            stream.next()
+            self._own(stream)
         with Progress(type(self.method).__name__, self.method.steps, progress) as bar:
             for step in range(len(self.history), self.method.steps):
                 found = self._take(stream)
@@ -116,19 +117,25 @@ class Run:
             }
         )
 
-    def resume(self, found: dict[str, Any] | None) -> None:
-        """Go on from what :meth:`_save` wrote."""
+    def resume(self) -> None:
+        """Continue from what :meth:`_save` wrote, if there is something.
+
+        With the same options a step is computed as before. With others, for example less memory,
+        the schedule is chosen again.
+        """
+        found = self.checkpoint.found
         if found is None:
             return
-        self.checkpoint.check(found)
-        self.taken, self.still = found["taken"], found["still"]
-        self.schedule, self.blocked = Schedule.from_json(found["schedule"]), found["blocked"]
-        self.begun = True
-        self.scales = read_tensor(found["scales"])
-        self.state = {name: read_tensor(data) for name, data in found["state"].items()}
-        self.history = [StepRecord(**readable(record)) for record in found["history"]]
-        self.method = dataclasses.replace(self.method, **found["resolved"])
-        self.problem.traits.independent = dict(found["independent"])
+        with self.checkpoint.naming():
+            self.taken, self.still = int(found["taken"]), int(found["still"])
+            self.scales = read_tensor(found["scales"])
+            self.state = {name: read_tensor(data) for name, data in found["state"].items()}
+            self.history = [StepRecord(**readable(record)) for record in found["history"]]
+            self.method = dataclasses.replace(self.method, **found["resolved"])
+            self.problem.traits.independent = dict(found["independent"])
+            self.blocked = found["blocked"]
+            if self.checkpoint.same_options:
+                self.schedule, self.begun = Schedule.from_json(found["schedule"]), True
 
     def _take(self, stream: BatchStream) -> Any:
         """The next batch; one that is too small is skipped, such as the last of a data loader."""
@@ -161,7 +168,15 @@ class Run:
 
     def _next(self, stream: BatchStream) -> Any:
         """The next batch of all ranks together."""
-        found, self.rounds = union(self.ranks, stream.next(), stream.rounds)
+        found, self.rounds = union(self.ranks, self._own(stream), stream.rounds)
+        return found
+
+    def _own(self, stream: BatchStream) -> Any:
+        """The next batch of this rank."""
+        with allowed():
+            found = stream.next()
+        if stream.taken == 1:
+            self.checkpoint.identify_data(found)
         return found
 
     def _guarded_step(self, step: int, batch: Batch) -> StepRecord:
@@ -175,7 +190,8 @@ class Run:
             raise failed from error
         self.history.append(record)
         if self.on_step is not None:
-            self.on_step(record)
+            with allowed():
+                self.on_step(record)
         return record
 
     def _fitting_step(self, step: int, batch: Batch) -> StepRecord:

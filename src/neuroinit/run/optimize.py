@@ -20,7 +20,7 @@ from neuroinit.common.checks import (
     check_instance,
 )
 from neuroinit.common.layout import BatchLayout, Cut, batch_layout
-from neuroinit.common.random_state import isolated, random_state, set_random_state
+from neuroinit.common.random_state import isolated, set_random_state
 from neuroinit.distributed.fsdp import is_sharded_model
 from neuroinit.distributed.ranks import Ranks, ranks
 from neuroinit.methods.base import Initialization
@@ -110,28 +110,27 @@ def optimize(
     """
     method = NIO() if method is None else method
     all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
-    with closing(all_ranks), all_ranks.together(), isolated():
+    with isolated(), closing(all_ranks), all_ranks.together():
         batches = _data(batches, example, compute_loss)
         _check(method, engine, microbatch, memory_limit, on_step)
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
         schedule, layout = Schedule(ENGINES.get(engine), microbatch), batch_layout(cut, batch_dim)
-        saved = Checkpoint(checkpoint, checkpoint_every, all_ranks)
-        found = saved.read()
-        states = found["random"] if found else all_ranks.texts(random_state())
-        with isolated():  # the same random numbers for the problem on every rank
-            set_random_state(states[0])
-            problem = _problem(
-                model, loss_fn, compute_loss, method, schedule, autocast, all_ranks, layout
-            )
-            if example is not None:
-                batches = in_place_of_data(example, _outputs(problem), loss_fn, all_ranks.rank)
-        saved.identify(problem, method.settings())
-        run = Run(problem, method, schedule, memory_limit, on_step, saved, states)
-        run.resume(found)
-        set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
-        return run.go(batches, progress and all_ranks.rank == 0)
+        with closing(Checkpoint(checkpoint, checkpoint_every, all_ranks)) as saved:
+            states = saved.random_states()
+            with isolated():  # the same random numbers for the problem on every rank
+                set_random_state(states[0])
+                problem = _problem(
+                    model, loss_fn, compute_loss, method, schedule, autocast, all_ranks, layout
+                )
+                if example is not None:
+                    batches = in_place_of_data(example, _outputs(problem), loss_fn, all_ranks.rank)
+            saved.identify(problem, method.settings(), schedule.to_json(), memory_limit)
+            run = Run(problem, method, schedule, memory_limit, on_step, saved, states)
+            run.resume()
+            set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
+            return run.go(batches, progress and all_ranks.rank == 0)
 
 
 def _data(batches: Any, example: Any, compute_loss: Any) -> Any:

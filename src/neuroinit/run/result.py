@@ -16,6 +16,7 @@ from torch import nn
 from neuroinit.common.checks import check_choice
 from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
+from neuroinit.common.signals import deferred
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
@@ -112,15 +113,14 @@ class Result:
             )
         self._check_values(parameters)
         changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.drawn}}
-        try:
-            with torch.no_grad():
+        with deferred(), torch.no_grad():  # all or nothing
+            try:
                 for name in changed:
                     parameters[name].copy_(self._scaled(name, changed[name]))
-        except BaseException:  # Ctrl-C among them: all or nothing
-            with torch.no_grad():
+            except BaseException:
                 for name, original in changed.items():
                     parameters[name].copy_(original)
-            raise
+                raise
         return model
 
     def _check_values(self, parameters: Mapping[str, torch.Tensor]) -> None:

@@ -8,7 +8,7 @@ are summed over the ranks, and every rank takes part in every pass.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import listed
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
+from neuroinit.common.signals import deliver
 from neuroinit.common.tensors import (
     flatten,
     gram_matrix,
@@ -65,6 +66,11 @@ class ShardedSession(Session):
                 _write(problem, problem.original)
                 for name, parameter in problem.parameters.items():
                     parameter.grad = gradients[name]
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Ctrl-C waits for the end of the forward pass, in which other ranks need this one."""
+        deliver()
+        return nullcontext()
 
     def gradient_by(
         self,

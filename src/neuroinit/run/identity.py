@@ -1,0 +1,76 @@
+"""Digests of the loss and the data of a run, to compare them with those of another run."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import types
+from typing import Any
+
+from torch import Tensor, nn
+
+from neuroinit.common.batches import END, Batch, map_tensors
+from neuroinit.common.tensors import fingerprint
+
+
+def batch_digest(batch: Batch) -> str:
+    """A digest of all tensors of a batch."""
+    found: list[Any] = []
+    if batch is not END:
+        map_tensors(lambda t: found.append(_described(t)), batch)
+    return _digest(found)
+
+
+def function_digest(function: Any) -> str:
+    """A digest of a loss: its code and constants.
+
+    Constants are numbers, strings, tensors and functions among its defaults, captured variables and
+    arguments of ``functools.partial``; of a module, its attributes and tensors. Global names and
+    other objects are not looked at.
+    """
+    return _digest(_described(function))
+
+
+def _described(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return repr(value)
+    if isinstance(value, Tensor):
+        return [str(value.dtype), *value.shape, fingerprint(value)]
+    if isinstance(value, tuple):
+        return [_described(item) for item in value]
+    if isinstance(value, types.CodeType):
+        return [value.co_code.hex(), list(value.co_names), _described(value.co_consts)]
+    if isinstance(value, types.FunctionType):
+        keywords = tuple(sorted((value.__kwdefaults__ or {}).items()))
+        parts = (value.__code__, value.__defaults__, keywords, _captured(value))
+        return [value.__qualname__, *(_described(part) for part in parts)]
+    if isinstance(value, types.MethodType):
+        return _described(value.__func__)
+    if isinstance(value, functools.partial):
+        return [_described(value.func), _described(value.args), _described(_items(value.keywords))]
+    name = getattr(value, "__qualname__", None) or type(value).__qualname__
+    if isinstance(value, nn.Module):
+        public = {k: v for k, v in vars(value).items() if not k.startswith("_")}
+        return [name, _described(_items({**public, **value.state_dict()}))]
+    return name
+
+
+def _items(mapping: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(mapping.items(), key=lambda item: item[0]))
+
+
+def _captured(function: types.FunctionType) -> tuple[Any, ...]:
+    """The values of captured variables; modules among them are not part of the loss."""
+    found: list[Any] = []
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not assigned yet
+            value = None
+        found.append(type(value).__qualname__ if isinstance(value, nn.Module) else value)
+    return tuple(found)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]

@@ -1,0 +1,20 @@
+"""Ctrl-C on one rank, or on all, ends the run on all of them."""
+
+import pytest
+
+from tests.utils.interrupted_ranks import interrupted
+from tests.utils.ranks import run
+
+
+@pytest.mark.parametrize("everyone", [False, True])
+def test_all_ranks_are_interrupted_together(tmp_path, everyone):
+    outcomes = run(2, interrupted, tmp_path, 0, 12, everyone)
+    for outcome in outcomes:
+        assert outcome is not None
+        assert "value" in outcome, outcome["trace"]
+    attempts = list(zip(*(outcome["value"] for outcome in outcomes), strict=True))
+    assert any(first[0] == "KeyboardInterrupt" for first, _ in attempts)
+    for (first, *_, unchanged), (second, *_, unchanged_too) in attempts:
+        assert first == second or {first, second} == {"finished", "late"}
+        assert first in ("KeyboardInterrupt", "finished", "late")
+        assert unchanged is unchanged_too is True
