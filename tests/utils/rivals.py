@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tests.kernels.passes import WrittenOut
 from tests.utils.oracles import (
     Losses,
     ReferenceAdam,
