@@ -15,7 +15,7 @@ import neuroinit as ni
 from tests.utils.shared import plain
 
 METHODS = {
-    "nio": ni.NIO(steps=9, reinit_zeros=0.1),
+    "nio": ni.NIO(tolerance=0.0, steps=9, reinit_zeros=0.1),
     "reference": ni.NIO.reference(steps=9),
     "gradinit": ni.GradInit(steps=9),
     "metainit": ni.MetaInit(steps=9),

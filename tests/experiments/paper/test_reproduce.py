@@ -15,6 +15,7 @@ from neuroinit.experiments.paper.table_formats import Table
 PAPER_ONLY = {"DenseNet-100", "WRN-28-10", "3"}  # columns and rows that the smallest size lacks
 
 
+@pytest.mark.filterwarnings("ignore:The gradient norm is")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name, tmp_path, capsys, monkeypatch):
