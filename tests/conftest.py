@@ -1,5 +1,6 @@
 import importlib.util
 import os
+import signal
 
 import pytest
 import torch
@@ -8,6 +9,10 @@ from neuroinit.experiments.vision import torchvision
 
 # Some virtual machines announce AMX and die of it ("Illegal instruction") in bfloat16 products.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# A shell starts background jobs with SIGINT ignored; tests of interrupts would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if importlib.util.find_spec("torchvision"):
     torchvision()  # Lightning, transformers and timm import it, too: first, where it can be helped

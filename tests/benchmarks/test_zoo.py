@@ -1,4 +1,4 @@
-"""A handful of the zoo: the rest is `make zoo`, see docs/zoo.md."""
+"""A handful of the zoo: the rest is `make zoo`, see docs/evidence/zoo.md."""
 
 import importlib.util
 from pathlib import Path
@@ -27,7 +27,7 @@ def zoo():
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # as the zoo itself: what a model warns of is its own
-def test_two_steps(zoo, library, name, math_kernel):
+def test_the_default(zoo, library, name, math_kernel):
     record = zoo.run(library, name)
     assert record["untouched"]
     assert record["scaled"] > 0

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.choose import tournament
+from neuroinit.choose import decision
 from neuroinit.choose.auto import _full, default_candidates
 from neuroinit.choose.auto_result import START
 from neuroinit.common.layout import SAMPLES_FIRST
@@ -73,7 +73,7 @@ def test_a_good_start_is_left_alone():
 
 def test_a_lead_within_the_noise_is_no_reason(monkeypatch):
     def played(sure):
-        monkeypatch.setattr(tournament, "STANDARD_ERRORS", sure)
+        monkeypatch.setattr(decision, "STANDARD_ERRORS", sure)
         model = network(gain=0.3)
         before = snapshot(model)
         result = ni.auto_(model, learnable(), optimizer=sgd, budget=60, candidates=FEW)
@@ -95,11 +95,10 @@ def test_an_outlier_is_not_all_the_noise():
 
 
 def test_what_is_near_divergence_does_not_win():
-    model, named = network(), {"other": [0.1, 0.11], START: [1.0, 1.1]}
-    played = tournament.Tournament(model, learnable(), nn.functional.cross_entropy, None, sgd)
-    assert played._verdict(named)[0] == "other"
-    played.higher_rate = {START: [1.0, 1.1], "other": [9.0, math.inf]}
-    winner, verdict = played._verdict(named)
+    last = {"other": [0.1, 0.11], START: [1.0, 1.1]}
+    assert decision.decided(last, {})[0] == "other"
+    higher_rate = {START: [1.0, 1.1], "other": [9.0, math.inf]}
+    winner, verdict = decision.decided(last, higher_rate)
     assert winner == START
     assert "near divergence" in verdict
 
@@ -120,7 +119,9 @@ def test_other_samples_judge():
 
 
 def test_one_batch_judges_in_parts():
-    result = ni.auto_(network(gain=1e4), learnable(1, 64), optimizer=sgd, budget=60, candidates=FEW)
+    result = ni.auto_(
+        network(gain=1e4), learnable(1, 512), optimizer=sgd, budget=60, candidates=FEW
+    )
     assert result.winner in FEW
 
 
@@ -316,7 +317,26 @@ def test_bad_input(changes, message):
 def test_default_candidates_compete():
     model = network(gain=30.0)
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=40)
-    assert [c.name for c in result.candidates] == [START, *default_candidates()]
+    assert [c.name for c in result.candidates] == [START, *default_candidates(model, sgd)]
+    by_name = {c.name: c for c in result.candidates}
+    assert by_name["small branches"].failed == f"the same as {START}"  # there are no branches
+    assert by_name["LSUV"].scores
+
+
+def test_normal_values_are_for_embeddings():
+    assert "normal 0.02, small branches" not in default_candidates(network(), sgd)
+    embedding = nn.Sequential(nn.Embedding(4, 4), nn.Linear(4, 3))
+    assert "normal 0.02, small branches" in default_candidates(embedding, sgd)
+
+
+def test_without_another_start_nothing_is_compared():
+    model = network()
+    same = {"small branches": ni.SmallBranches()}
+    result = ni.auto_(model, learnable(), optimizer=sgd, budget=40, candidates=same)
+    assert result.winner == START
+    assert "no candidate differs" in result.verdict
+    assert result.steps <= 3
+    assert result.cost > 0
 
 
 def test_frozen_parameters_stay_out_of_a_function_of_parameters():
@@ -341,12 +361,18 @@ def test_the_figure_has_a_line_for_each(tmp_path):
 
 
 def test_default_candidates_that_do_not_fit_stay_out():
-    """Batches of one sample cannot be cut for GradInit; the others compete."""
-    model = network(gain=30.0)
-    result = ni.auto_(model, learnable(count=40, size=1), optimizer=sgd, budget=40)
-    by_name = {c.name: c for c in result.candidates}
-    assert "sub_batches" in by_name["GradInit"].failed
-    assert by_name["Kaiming"].scores
+    """LSUV cannot follow a model that calls no layer; the others compete."""
+
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 3))
+
+        def forward(self, x):
+            return x @ self.weight
+
+    result = ni.auto_(Product(), learnable(), optimizer=sgd, budget=40)
+    assert {c.name: c.failed for c in result.candidates}["LSUV"] != ""
 
 
 def test_optimizers_with_closures_and_attributes():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.model.optimizers import rate_of
+from neuroinit.model.arguments.optimizers import rate_of
 
 BATCHES = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(3)]
 
@@ -18,7 +18,8 @@ def network():
 
 
 def gamma_for(optimizer, **fields):
-    result = ni.nio_(network(), BATCHES, optimizer=optimizer, steps=2, sub_batches=4, **fields)
+    fields = {"steps": 2, "sub_batches": 4, "rule": ni.HeldNorm(), **fields}
+    result = ni.nio_(network(), BATCHES, optimizer=optimizer, **fields)
     return result.settings["gamma"]
 
 

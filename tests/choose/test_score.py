@@ -9,6 +9,7 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.choose.score import METRICS
+from tests.utils import oracles
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 
@@ -38,9 +39,12 @@ def test_against_the_definitions(model, batch):
     norms = g.norm(dim=1)
     cosines = (g @ g.T) / (norms[:, None] * norms[None, :])
     theta = norms.max() ** 2 / 6 * (norms.max() / norms.min() - cosines).sum()
+    everything = [slice(i, i + 1) for i in range(6)]
+    contrast = oracles.contrast_gram(model, batch, everything)
     assert found == pytest.approx(
         {
             "gradcosine": float(cosines.mean()),
+            "agreement": float(oracles.agreement(contrast)),
             "gradsign": float(g.sign().sum(0).abs().sum()),
             "grad_norm": float(g.mean(0).norm()),
             "theta": float(theta),
@@ -74,8 +78,10 @@ def test_batch_norm_and_other_losses():
     def compute_loss(model, batch):
         return F.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
 
-    found = ni.score(model, batch, compute_loss=compute_loss)
+    found = ni.score(model, batch, compute_loss=compute_loss, targets="y")
     assert set(found) == set(METRICS)
+    assert -0.2 <= found["agreement"] <= 1
+    assert math.isnan(ni.score(model, batch, "agreement", None, compute_loss)["agreement"])
     assert found["flops"] == 2 * (36 * 9 * 4 + 144 * 3)
 
 

@@ -61,7 +61,12 @@ def test_curves_of_methods_and_trainings_are_kept(digits_like):
         return 0.5, [2.0, math.inf]
 
     found = ni.compare(
-        network, digits_like, [None, ni.NIO(steps=2, sub_batches=4)], [3], train=train, show=False
+        network,
+        digits_like,
+        [None, ni.NIO(steps=2, gamma=1.0, sub_batches=4)],
+        [3],
+        train=train,
+        show=False,
     )
     assert [record.score for record in found] == [0.5, 0.5]
     assert found.curves["NIO", 3].losses == (2.0, math.inf)

@@ -31,9 +31,9 @@ def test_help_lists_the_commands_with_one_sentence_each(capsys):
 
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))
 def test_every_command_has_an_example_and_json(command, capsys):
-    lines = [line.strip() for line in help_of(capsys, command).splitlines()]
-    assert [line for line in lines if line.startswith(f"Example: `neuroinit {command}")]
-    assert "--json" in " ".join(lines)
+    shown = " ".join(help_of(capsys, command).split())
+    assert f"Example: `neuroinit {command}" in shown
+    assert "--json" in shown
 
 
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))
@@ -60,7 +60,7 @@ def test_shell_completion(shell, capsys):
     ("arguments", "message"),
     [
         (["report", "nothing.json"], "neuroinit: There is no file `nothing.json`"),
-        (["report", __file__], "is no JSON file"),
+        (["report", __file__], "is no result, or is damaged: it is no JSON"),
         (["demo", "--seeds", "0"], "neuroinit: Parameter `seeds` should be an int of at least 1."),
         (["demo", "--out", "nowhere/demo.png"], "there is no folder `nowhere`"),
         (["train", "--lr", "-1"], "Parameter `lr` should be a finite number > 0."),

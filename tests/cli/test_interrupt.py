@@ -37,7 +37,7 @@ def test_the_command_ends_with_one_line(interrupted, arguments):
     assert (found.returncode, found.stderr) == (130, "neuroinit: interrupted\n")
 
 
-@pytest.mark.parametrize("arguments", [("training.py",), ("-c", "import neuroinit")])
+@pytest.mark.parametrize("arguments", [("training.py",), ("-c", "import neuroinit.cli")])
 def test_other_programs_get_their_keyboard_interrupt(interrupted, arguments):
     assert "KeyboardInterrupt" in interrupted(*arguments).stderr
 

@@ -74,6 +74,22 @@ def test_lists_of_images_and_targets_are_samples():
     assert [len(target["boxes"]) for target in targets] == [3, 4, 5]
 
 
+def test_tuples_of_images_and_targets_are_samples():
+    """As ``tuple(zip(*batch))`` collates them."""
+    batch = tuple(map(tuple, detection(6)))
+    assert SAMPLES_FIRST.size(batch) == 6
+    images, targets = SAMPLES_FIRST.cut(batch, 2, 5)
+    assert [float(image[0, 0, 0]) for image in images] == [2, 3, 4]
+    assert [len(target["boxes"]) for target in targets] == [3, 4, 5]
+    joined = SAMPLES_FIRST.join([SAMPLES_FIRST.cut(batch, 0, 2), SAMPLES_FIRST.cut(batch, 2, 6)])
+    assert whole(joined) == whole(batch)
+
+
+def test_tuples_of_tensors_with_one_size_are_no_samples():
+    batch = ((torch.zeros(8, 2), torch.zeros(8, 3)), (torch.zeros(8), torch.zeros(8)))
+    assert SAMPLES_FIRST.size(batch) == 8
+
+
 def test_a_list_of_samples_without_a_container():
     batch = [{"x": torch.zeros(k + 1)} for k in range(4)]
     assert SAMPLES_FIRST.size(batch) == 4

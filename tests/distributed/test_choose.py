@@ -2,7 +2,15 @@
 
 import pytest
 
-from tests.utils.chosen import choose, choose_all, compare_on, compared, fail_in_auto
+from tests.utils.chosen import (
+    choose,
+    choose_all,
+    compare_on,
+    compared,
+    fail_in_auto,
+    verify,
+    verify_all,
+)
 from tests.utils.ranks import run
 
 GAINS = (0.3, 1.0, 3.0)
@@ -19,6 +27,17 @@ def test_all_ranks_choose_what_one_process_chooses(tmp_path, count):
         assert found["winner"] == expected["winner"]
         for name, scores in expected["scores"].items():
             assert found["scores"][name] == pytest.approx(scores, rel=1e-9), name
+
+
+def test_all_ranks_verify_what_one_process_verifies(tmp_path):
+    first, second = run(2, verify_all, tmp_path, GAINS)
+    assert "value" in first, first["trace"]
+    assert first == second
+    for gain in GAINS:
+        found, expected = first["value"][str(gain)], verify(gain)
+        assert found["verified"] == expected["verified"]
+        assert found["scales"] == pytest.approx(expected["scales"], rel=1e-9)
+    assert first["value"]["0.3"]["verified"].startswith("applied")
 
 
 def test_compare_gives_the_statistics_of_the_union(tmp_path):
@@ -39,7 +58,8 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
 def test_a_method_that_fails_on_one_rank_fails_on_all(tmp_path):
     first, second = run(2, fail_in_auto, tmp_path, "candidate")
     assert first == second
-    assert list(first["value"][2].values()) == ["no such label"]
+    failed = [r for r in first["value"][2].values() if not r.startswith("the same as")]
+    assert failed == ["no such label"]
 
 
 def test_a_killed_rank_is_no_method_that_failed(tmp_path):

@@ -17,8 +17,13 @@ def test_more_ranks_than_sub_batches(tmp_path, world):
 
 
 def test_batches_of_their_own_are_joined(tmp_path):
-    edges = [0, 1, 9, 10, 22]
-    check(run(4, solve_all, tmp_path, list(CASES), ("auto",), edges), CASES, ("auto",))
+    parts = [(0, 1), (1, 9), (9, 10), (10, 22)]
+    check(run(4, solve_all, tmp_path, list(CASES), ("auto",), parts), CASES, ("auto",))
+
+
+def test_equal_batches_of_a_tensor_parallel_group_count_once(tmp_path):
+    parts, names = [(0, 7), (0, 7), (7, 22), (7, 22)], ["nio", "nio-bn", "lsuv"]
+    check(run(4, solve_all, tmp_path, names, ("auto",), parts), names, ("auto",))
 
 
 def test_a_killed_rank_stops_the_others_within_seconds(tmp_path):

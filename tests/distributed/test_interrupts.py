@@ -6,9 +6,12 @@ from tests.utils.interrupted_ranks import interrupted
 from tests.utils.ranks import run
 
 
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "fsdp"])
 @pytest.mark.parametrize("everyone", [False, True])
-def test_all_ranks_are_interrupted_together(tmp_path, everyone):
-    outcomes = run(2, interrupted, tmp_path, 0, 12, everyone)
+def test_all_ranks_are_interrupted_together(tmp_path, everyone, sharded):
+    """Models are as before, and one that is sharded by FSDP2 can be trained."""
+    count = 3 if sharded else 12
+    outcomes = run(2, interrupted, tmp_path, 0, count, everyone, sharded, seconds=300)
     for outcome in outcomes:
         assert outcome is not None
         assert "value" in outcome, outcome["trace"]

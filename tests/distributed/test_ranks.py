@@ -31,5 +31,5 @@ def test_two_ranks_find_what_one_finds(tmp_path):
 
 
 def test_batches_of_their_own_are_joined(tmp_path):
-    edges = [0, 7, 22]
-    check(run(2, solve_all, tmp_path, list(CASES), ("auto",), edges), CASES, ("auto",))
+    parts = [(0, 7), (7, 22)]
+    check(run(2, solve_all, tmp_path, list(CASES), ("auto",), parts), CASES, ("auto",))

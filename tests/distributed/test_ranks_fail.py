@@ -1,6 +1,8 @@
 """What goes wrong on one rank stops all of them, with one error, and changes no model."""
 
-from tests.utils.failing import all_failures, fail
+import pytest
+
+from tests.utils.failing import all_failures, cramped_on_one, fail, scales_in
 from tests.utils.ranks import run
 
 WAYS = {
@@ -11,6 +13,8 @@ WAYS = {
     "one loss is nan": ("NonFiniteError", "The loss is not finite: nan"),
     "other parameters": ("ValueError", "Rank 1 has other parameters than rank 0"),
     "other method": ("ValueError", "Rank 1 has other settings of the method than rank 0"),
+    "other autocast": ("ValueError", "Rank 1 has other `autocast` than rank 0"),
+    "no checkpoint": ("ValueError", "Rank 1 has other options than rank 0"),
     "bad argument": ("TypeError", "Parameter `batches` should be an iterable of batches"),
     "forms": ("ValueError", "cannot be joined"),
 }
@@ -30,6 +34,15 @@ def test_all_ranks_raise_the_same_error_and_can_go_on(tmp_path):
             assert theirs[:2] == found[:2]
     assert first["value"]["loss raises"][2] == ["This was raised on rank 1."]
     assert second["value"]["loss raises"][2] == []
+
+
+def test_memory_that_runs_out_on_one_rank_makes_all_take_smaller_pieces(tmp_path):
+    outcomes = run(2, cramped_on_one, tmp_path, [2, 3], ["auto", "stream"])
+    assert "value" in outcomes[0], outcomes[0]["trace"]
+    assert outcomes[0] == outcomes[1]
+    expected = scales_in(10**9, "auto")
+    for found in outcomes[0]["value"]:
+        assert found == pytest.approx(expected, rel=1e-10)
 
 
 def test_a_killed_rank_stops_the_others(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-import neuroinit as ni
+from tests.utils.moving import ni
 from tests.utils.ranks import run
 from tests.utils.shared import batches, plain
 from tests.utils.wrapped import all_wrapped

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from neuroinit.gradients import measures, pieces
+from neuroinit.gradients import measures
 from neuroinit.gradients.engines import Keep, Stream
+from neuroinit.gradients.passes import pieces
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
@@ -129,22 +130,21 @@ def test_stream_never_holds_all_gradients(monkeypatch, overlap):
     import weakref
 
     alive, most = weakref.WeakSet(), []
-    original = pieces.Pass.vectors.fget
+    original = pieces.Pass.rows.fget
 
     def counting(made):
-        vectors = original(made)
-        for vector in vectors:
-            alive.add(vector)
+        rows = original(made)
+        alive.add(rows)
         gc.collect()
-        most.append(len(alive))
-        return vectors
+        most.append(sum(len(held) for held in alive))
+        return rows
 
     found = case("plain")
     model, _ = build(found)
     batch = found.batch(32)
     problem = Problem(model, found.loss_fn)
     plan = make_plan(problem, batch, 16, overlap, "cover", "sub-batch")
-    monkeypatch.setattr(pieces.Pass, "vectors", property(counting))
+    monkeypatch.setattr(pieces.Pass, "rows", property(counting))
     monkeypatch.setattr(pieces, "ENTRIES", 2 * sum(p.numel() for p in model.parameters()))
     Stream().derivative(problem.at(problem.unit_scales), batch, plan, nio_objective)
     assert problem.traits.separable
@@ -153,13 +153,19 @@ def test_stream_never_holds_all_gradients(monkeypatch, overlap):
 
 @pytest.mark.parametrize("found", NO_DOUBLE_BACKWARD, ids=lambda c: c.name)
 def test_an_operator_without_double_backward_is_named(found):
-    from neuroinit import NIO, optimize
+    from neuroinit import NIO, HeldNorm, optimize
 
     model, batch = build(found)
     expected = {"cdist": "`cdist`", "embedding_bag": "`embedding_bag`"}
     name = expected.get(found.name, "once_differentiable")
     with pytest.raises(RuntimeError, match=f"{name}.* has no double backward.*Replace it"):
-        optimize(model, [batch], found.loss_fn, NIO(steps=2, sub_batches=2), found.compute_loss)
+        optimize(
+            model,
+            [batch],
+            found.loss_fn,
+            NIO(steps=2, sub_batches=2, rule=HeldNorm()),
+            found.compute_loss,
+        )
 
 
 def test_cosine_is_unchanged_when_the_loss_is_rescaled():

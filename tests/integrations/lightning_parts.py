@@ -14,7 +14,7 @@ QUIET = (
     "ignore:.*is smaller than the logging interval",
     "ignore:.*LeafSpec:FutureWarning",  # Lightning with the newest torch
 )
-METHOD = ni.NIO(steps=3, sub_batches=4)
+METHOD = ni.NIO(steps=3, sub_batches=4, rule=ni.HeldNorm())
 
 
 class Module(pl.LightningModule):

@@ -187,6 +187,7 @@ def test_two_processes_share_one_result(tmp_path):
         "assert torch.equal(both[0], both[1]), 'the ranks differ'\n"
         "assert callback.result.scales and run.world_size == 2\n"
         "open(f'{sys.argv[2]}/{run.global_rank}', 'w').close()\n"
+        "run.strategy.barrier(); torch.distributed.destroy_process_group()\n"  # a clean exit
     )
     root = Path(__file__).parents[2]
     command = [sys.executable, str(script), str(root), str(tmp_path)]

@@ -64,7 +64,9 @@ def test_wrong_options_are_refused_when_the_callback_is_made(callback):
 @pytest.mark.filterwarnings(*lightning_parts.QUIET)
 def test_lightning_passes_the_options_on():
     seen = []
-    callback = lightning.InitCallback(steps=2, sub_batches=4, engine="stream", on_step=seen.append)
+    callback = lightning.InitCallback(
+        steps=2, gamma=1.0, sub_batches=4, engine="stream", on_step=seen.append
+    )
     lightning_parts.trainer(callback).fit(lightning_parts.Module(), lightning_parts.loader())
     assert callback.result.engine == "stream"
     assert len(seen) == 2
@@ -73,7 +75,7 @@ def test_lightning_passes_the_options_on():
 def test_hugging_face_passes_the_options_on(tmp_path):
     seen = []
     callback = transformers.InitCallback(
-        steps=2, sub_batches=2, microbatch=4, engine="stream", on_step=seen.append
+        steps=2, gamma=1.0, sub_batches=2, microbatch=4, engine="stream", on_step=seen.append
     )
     vit = transformers_parts.vit
     transformers_parts.trainer(vit(), vit, tmp_path, callback).train()
@@ -105,7 +107,7 @@ def one_cycle(optimizer):
         ([warming_up(sgd(lr=0.1))], 0.1),
         ([one_cycle(sgd(lr=0.1))], 0.5),
         ([sgd(lr=0.0)], None),
-        ([torch.optim.Adam([torch.zeros(1, requires_grad=True)])], None),
+        ([torch.optim.Adam([torch.zeros(1, requires_grad=True)])], 0.001),
         ([sgd(lr=0.1), sgd(lr=0.2)], None),
         ([], None),
     ],
@@ -138,8 +140,8 @@ def test_lightning_passes_the_rate_of_its_optimizer(options, rate):
     assert callback.result.settings["rate"] == (None if rate is None else pytest.approx(rate))
 
 
-@pytest.mark.parametrize(("optim", "rate"), [("sgd", 0.02), ("adamw_torch", None)])
-def test_hugging_face_passes_the_rate_of_its_optimizer(tmp_path, optim, rate):
+@pytest.mark.parametrize(("optim", "family"), [("sgd", "sgd"), ("adamw_torch", "adam")])
+def test_hugging_face_passes_the_rate_of_its_optimizer(tmp_path, optim, family):
     callback = transformers.InitCallback(steps=2, sub_batches=4)
     transformers_parts.trainer(
         transformers_parts.vit(),
@@ -150,7 +152,8 @@ def test_hugging_face_passes_the_rate_of_its_optimizer(tmp_path, optim, rate):
         learning_rate=0.02,
         warmup_steps=2,
     ).train()
-    assert callback.result.settings["rate"] == (None if rate is None else pytest.approx(rate))
+    assert callback.result.settings["rate"] == pytest.approx(0.02)
+    assert callback.result.settings["family"] == family
 
 
 # -- small batches ----------------------------------------------------------------------------
@@ -158,7 +161,7 @@ def test_hugging_face_passes_the_rate_of_its_optimizer(tmp_path, optim, rate):
 
 @pytest.mark.filterwarnings(*lightning_parts.QUIET)
 def test_small_batches_do_not_end_a_fit():
-    callback = lightning.InitCallback(steps=2)
+    callback = lightning.InitCallback(steps=2, gamma=1.0)
     small = DataLoader(lightning_parts.loader().dataset, batch_size=4)
     with pytest.warns(UserWarning, match="sub_batches"):
         lightning_parts.trainer(callback).fit(lightning_parts.Module(), small)
@@ -167,7 +170,71 @@ def test_small_batches_do_not_end_a_fit():
 
 @pytest.mark.filterwarnings("ignore:.*sub_batches")
 def test_small_batches_do_not_end_a_training(tmp_path):
-    callback, vit = transformers.InitCallback(steps=2), transformers_parts.vit
+    callback, vit = transformers.InitCallback(steps=2, gamma=1.0), transformers_parts.vit
     settings = {"per_device_train_batch_size": 4}
     transformers_parts.trainer(vit(), vit, tmp_path, callback, **settings).train()
     assert len(callback.result.history) == 2
+
+
+# -- verification -----------------------------------------------------------------------------
+
+
+class Exploding(lightning_parts.Module):
+    """Its optimizer warms up: the rate is 0 when the fit starts."""
+
+    def configure_optimizers(self):
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        schedule = LambdaLR(self.optimizer, lambda step: min(1.0, step / 10))
+        return {"optimizer": self.optimizer, "lr_scheduler": schedule}
+
+
+def exploding():
+    torch.manual_seed(0)
+    module = Exploding(dropout=0.0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter *= 10
+    return module
+
+
+@pytest.mark.filterwarnings(*lightning_parts.QUIET)
+def test_lightning_verifies_at_the_peak_of_the_schedule():
+    rates = []
+
+    class Looks(lightning.Callback):
+        def on_train_start(self, trainer, module):
+            rates.append([group["lr"] for group in module.optimizer.param_groups])
+            rates.append(len(module.optimizer.state))
+
+    callback = lightning.InitCallback()
+    module = exploding()
+    lightning_parts.trainer(callback, Looks()).fit(module, lightning_parts.loader())
+    assert callback.result.verified.startswith("applied")
+    assert rates == [[0.0], 0]
+    unverified = lightning.InitCallback(verify=False)
+    lightning_parts.trainer(unverified).fit(exploding(), lightning_parts.loader())
+    assert unverified.result.verified == ""
+    assert min(unverified.result.scales.values()) < 1
+
+
+@pytest.mark.filterwarnings(*lightning_parts.QUIET)
+def test_without_a_learning_rate_the_log_says_that_nothing_is_verified(caplog):
+    caplog.set_level("INFO", logger="neuroinit")
+    callback = lightning.InitCallback()
+    module = lightning_parts.Module()  # its learning rate is 0
+    lightning_parts.trainer(callback).fit(module, lightning_parts.loader())
+    assert callback.result.verified == ""
+    assert "Not verified by trainings: that needs one optimizer" in caplog.text
+
+
+def test_hugging_face_verifies(tmp_path):
+    vit = transformers_parts.vit
+    torch.manual_seed(0)
+    model = vit()
+    with torch.no_grad():
+        model.classifier.weight *= 1000
+    callback = transformers.InitCallback()
+    trainer = transformers_parts.trainer(model, vit, tmp_path, callback, learning_rate=0.001)
+    trainer.train()
+    assert callback.result.verified.startswith("applied")
+    assert min(callback.result.scales.values()) < 1

@@ -9,13 +9,14 @@ import neuroinit as ni
 
 pytest.importorskip("transformers", reason='needs pip install "neuroinit[transformers]"')
 accelerate = pytest.importorskip("accelerate")
-from neuroinit.integrations.transformers import InitCallback, model_loss  # noqa: E402
+from neuroinit.integrations.transformers import InitCallback  # noqa: E402
 from tests.integrations.transformers_parts import (  # noqa: E402
     METHOD,
     batches,
     bert,
     gpt2,
     masked_bert,
+    model_loss,
     trainer,
     vit,
 )
@@ -109,12 +110,6 @@ def test_a_loss_of_ones_own(tmp_path):
     assert second.norm == pytest.approx(2 * first.norm, rel=1e-4)
 
 
-def test_a_model_without_loss_is_one_clear_error():
-    unlabelled = [{"pixel_values": b["pixel_values"]} for b in batches(vit)]
-    with pytest.raises(TypeError, match="`ViTForImageClassification` returns no `loss`"):
-        ni.optimize(vit(), unlabelled, method=METHOD, compute_loss=model_loss)
-
-
 def test_sharded_parameters_are_refused(tmp_path):
     run = trainer(vit(), vit, tmp_path)
     run.args.fsdp = ["full_shard"]
@@ -153,5 +148,5 @@ def test_fabric_wrappers_are_looked_through():
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     wrapped = fabric.setup_module(model)
     data = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(4)]
-    result = ni.nio_(wrapped, data, steps=3)
+    result = ni.nio_(wrapped, data, steps=3, rule=ni.HeldNorm())
     assert sorted(result.scales) == ["0.bias", "0.weight", "2.bias", "2.weight"]

@@ -6,7 +6,7 @@ from torch.utils.data import Dataset
 
 import neuroinit as ni
 
-METHOD = ni.NIO(steps=3, sub_batches=4)
+METHOD = ni.NIO(steps=3, sub_batches=4, rule=ni.HeldNorm())
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
 
 
@@ -90,3 +90,8 @@ def trainer(model, kind, folder, *callbacks, **options):
         train_dataset=Data(kind),
         callbacks=list(callbacks),
     )
+
+
+def model_loss(model, batch):
+    """The loss that a model computes by itself when a batch has labels."""
+    return model(**batch).loss

@@ -8,6 +8,7 @@ from neuroinit.kernels.context import (
     KernelContext,
     NotSeparableError,
     PieceParameters,
+    RowSlices,
     leaf_gradients,
     per_slice,
     slice_directions,
@@ -94,7 +95,7 @@ def test_transforms():
 
 def test_functions_of_slices():
     x = torch.arange(6.0).view(3, 2)
-    slices = [slice(0, 1), slice(1, 3)]
+    slices = RowSlices([slice(0, 1), slice(1, 3)])
     assert torch.equal(per_slice(torch.add, None, x, x), 2 * x)
     found = per_slice(lambda a, b: (a - 3 * b).sum(0), slices, x, x)
     assert torch.equal(found, torch.tensor([[0.0, -2.0], [-12.0, -16.0]]))
@@ -103,7 +104,7 @@ def test_functions_of_slices():
 def test_directions_of_slices():
     v = torch.arange(4.0).view(2, 2)
     assert slice_directions(None, v) == [(slice(None), v)]
-    slices = [slice(0, 1), slice(1, 3)]
+    slices = RowSlices([slice(0, 1), slice(1, 3)])
     (one, first), (two, second) = slice_directions(slices, v)
     assert [one, two] == slices
     assert torch.equal(torch.stack([first, second]), v)

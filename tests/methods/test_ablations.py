@@ -4,8 +4,8 @@ import pytest
 
 import neuroinit as ni
 from neuroinit.gradients.measures import moments
-from neuroinit.methods.nio import rules
-from neuroinit.methods.nio.rules import BoundedAscent
+from neuroinit.methods import rules
+from neuroinit.methods.rules import BoundedAscent
 from neuroinit.methods.updates import OneScale, TwoMomentAdam
 
 ABLATIONS = {

@@ -98,6 +98,29 @@ def test_lsuv_scales_the_output_of_attention(batch_first):
     assert model(inputs).var().item() == pytest.approx(1, abs=0.1)
 
 
+class Field(nn.Module):
+    """A force field: the model itself takes the gradient of an energy."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(4, 6), nn.Softplus(), nn.Linear(6, 1))
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (force,) = torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)
+        return self.out(force)
+
+
+def test_lsuv_of_a_model_that_enables_gradients():
+    torch.manual_seed(0)
+    model, inputs = Field(), 5 * torch.randn(64, 4)
+    ni.lsuv_(model, [inputs])
+    assert model.energy[0](inputs).var().item() == pytest.approx(1, abs=0.1)
+    assert model(inputs).var().item() == pytest.approx(1, abs=0.1)
+
+
 def test_lsuv_leaves_a_single_output_alone():
     model = nn.Linear(4, 1)
     assert ni.lsuv_(model, [torch.randn(1, 4)], measure="deviation").scales["weight"] == 1
@@ -181,3 +204,17 @@ def test_a_dead_layer_is_left_alone():
     model = nn.Sequential(nn.Linear(4, 4), nn.Threshold(1e6, 0.0), nn.Linear(4, 2))
     result = ni.lsuv_(model, [torch.randn(8, 4)])
     assert result.scales["2.weight"] == 1.0
+
+
+def test_without_redrawing_weights_are_only_scaled():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 3))
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    inputs = torch.randn(256, 8)
+    result = ni.lsuv_(model, [inputs], redraw=False)
+    assert not result.drawn
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), result.scales[name] * before[name])
+    assert float(model[0](inputs).var()) == pytest.approx(1, abs=0.1)
+    assert float(model(inputs).var()) == pytest.approx(1, abs=0.1)
+    assert result.scales["0.bias"] == result.scales["2.bias"] == 1

@@ -89,3 +89,21 @@ def test_metainit_of_the_listing(name, engine):
     result = ni.optimize(model, batches, found.loss_fn, method, engine=engine)
     assert_unchanged(before, model)
     assert result.scales == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:The batches ended after 1 of 2 steps")
+@pytest.mark.parametrize(("norm", "least"), [(nn.Identity(), 1), (nn.BatchNorm1d(4), 2)])
+def test_a_batch_that_is_too_small_is_skipped(norm, least):
+    """One sample is enough, but for BatchNorm: such a last batch of a loader takes no step."""
+    model = nn.Sequential(nn.Linear(3, 4), norm, nn.Tanh(), nn.Linear(4, 2)).double()
+    sizes = (6, 1, 6)
+    batches = [(torch.randn(n, 3, dtype=torch.float64), torch.randint(2, (n,))) for n in sizes]
+    result = ni.optimize(model, iter(batches), method=ni.MetaInit(steps=2))
+    with_single = ni.optimize(model, iter(batches[:2]), method=ni.MetaInit(steps=2, tolerance=0.0))
+    assert len(result.history) == 2
+    assert len(with_single.history) == (2 if least == 1 else 1)
+
+
+def test_no_steps_are_refused():
+    with pytest.raises(ValueError, match="`steps`"):
+        ni.MetaInit(steps=0)

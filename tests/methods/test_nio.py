@@ -115,7 +115,7 @@ def test_reference_lets_biases_reach_zero_and_stay_there():
     assert result.scales == pytest.approx(scales, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+@pytest.mark.parametrize("found", [c for c in ZOO if c.name != "zero_gain"], ids=lambda c: c.name)
 def test_every_engine_gives_the_same_scales(found):
     model, batches = build(found)
     runs = [
@@ -123,16 +123,14 @@ def test_every_engine_gives_the_same_scales(found):
             model,
             batches,
             found.loss_fn,
-            ni.NIO(steps=4, sub_batches=2, overlap=0.25),
+            ni.NIO(steps=4, sub_batches=2, overlap=0.25, rule=ni.HeldNorm()),
             found.compute_loss,
             engine=engine,
         )
         for engine in ENGINES
-        if found.name != "zero_gain"
     ]
-    if runs:
-        tolerance = 1e-5 if found.name in ("float32", "bfloat16") else 1e-9
-        assert runs[0].scales == pytest.approx(runs[1].scales, rel=tolerance)
+    tolerance = 1e-5 if found.name in ("float32", "bfloat16") else 1e-9
+    assert runs[0].scales == pytest.approx(runs[1].scales, rel=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +145,13 @@ def test_every_engine_gives_the_same_scales(found):
 )
 def test_gamma_auto_whatever_the_model_ends_in(small_model, digits_like, last, loss_fn, expected):
     model = nn.Sequential(small_model, last)
-    result = ni.optimize(model, digits_like, loss_fn, ni.NIO(steps=1))
+    result = ni.optimize(model, digits_like, loss_fn, ni.NIO(steps=1, rule=ni.HeldNorm()))
     assert result.settings["gamma"] == pytest.approx(expected, rel=1e-6)
 
     def compute_loss(model, batch):
         return loss_fn(model(batch[0]), batch[1])
 
-    same = ni.optimize(model, digits_like, None, ni.NIO(steps=1), compute_loss)
+    same = ni.optimize(model, digits_like, None, ni.NIO(steps=1, rule=ni.HeldNorm()), compute_loss)
     assert same.settings["gamma"] == pytest.approx(expected, rel=1e-6)
 
 
@@ -276,7 +274,7 @@ def test_regression_with_targets_of_any_size(size):
     model, teacher = mlp(1), torch.randn(8, 1)
     inputs = torch.randn(40, 64, 8)
     batches = [(x, size * torch.tanh(x @ teacher)) for x in inputs]
-    ni.nio_(model, batches, F.mse_loss)
+    ni.nio_(model, batches, F.mse_loss, rule=ni.HeldNorm())
     x, y = batches[0]
     assert 1e-3 * size < model(x).std() < 2 * size
     assert F.mse_loss(model(x), y) < 2 * y.square().mean()

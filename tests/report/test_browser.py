@@ -188,7 +188,7 @@ def test_a_screen_reader_finds_tables_and_charts(opened, width):
     lines = [line.strip() for line in snapshot.splitlines()]
     columns = 8 if width > 700 else 6
     assert sum(line.startswith("- columnheader") for line in lines) == columns + 3
-    assert sum(line.startswith("- rowheader") for line in lines) == 10 + 7
+    assert sum(line.startswith("- rowheader") for line in lines) == 10 + 8
     assert sum(line.startswith("- img") for line in lines) == 4
 
 

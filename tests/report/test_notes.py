@@ -33,7 +33,9 @@ def test_a_notebook_needs_no_matplotlib(request, kind, monkeypatch):
 
 def test_the_numbers_of_a_result(exploding):
     rows = {row[0]: row[1:] for row in cells(exploding)[1:]}
-    assert rows["GradCosine"] == [f"{s.cosine:.4g}" for s in (exploding.before, exploding.after)]
+    for label, key in (("GradCosine", "cosine"), ("agreement", "agreement")):
+        sides = (exploding.before, exploding.after)
+        assert rows[label] == [f"{getattr(s, key):.4g}" for s in sides]
 
 
 def test_a_comparison_and_a_choice_have_the_rows_that_they_print(comparison, choice):

@@ -165,7 +165,7 @@ def test_a_missing_folder_is_one_clear_error(exploding, tmp_path):
 
 
 def test_the_code_on_the_page_repeats_the_run(exploding):
-    from neuroinit.report.code import code
+    from neuroinit.report.pages.code import code
 
     def repeated(method):
         result = ni.Result(**{**vars(exploding), "settings": method.settings()})
@@ -181,6 +181,9 @@ def test_the_code_on_the_page_repeats_the_run(exploding):
         ni.GradInit(steps=4),
     ):
         assert repeated(method) == method
+    scope = {}
+    exec(code(exploding).split("result =")[0], scope)  # with what the run has found
+    assert scope["method"] == ni.NIO(steps=20)
 
 
 def test_a_comparison_has_all_methods_runs_and_curves(comparison, pages):

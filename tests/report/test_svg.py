@@ -6,7 +6,7 @@ import pytest
 
 import neuroinit as ni
 from neuroinit.report.html import Column, number, sortable_table
-from neuroinit.report.svg import inline_svg
+from neuroinit.report.svg import _styled, inline_svg
 from tests.report.pages import Tree
 
 pytest.importorskip("matplotlib", reason='needs pip install "neuroinit[report]"')
@@ -25,6 +25,19 @@ def test_all_text_and_all_points_are_there(exploding):
         assert ax.get_ylabel() in texts
     points = [line for ax in figure.axes for line in ax.lines]
     assert len(svg.all("use")) >= sum(len(line.get_xdata()) for line in points)
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        ("font-size: 10px; font-family: 'A', sans-serif; text-anchor: end", "font-size:10px"),
+        ("font: 10px 'A', sans-serif; text-anchor: end", "font-size:10px"),  # matplotlib 3.8
+        ("font: oblique 8.4px 'A'; text-anchor: end", "font-style:oblique;font-size:8.4px"),
+        ("font: bold 12px 'A'; text-anchor: end", "font-weight:bold;font-size:12px"),
+    ],
+)
+def test_text_takes_the_typeface_of_the_page(style, expected):
+    assert _styled(style) == f"{expected};text-anchor:end"
 
 
 def test_two_charts_share_no_id(exploding):

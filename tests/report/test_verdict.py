@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import neuroinit as ni
+from neuroinit.methods.nio.common_factor import NO_FACTOR, WORKS
 from neuroinit.report import words
 from neuroinit.report.verdict import bound, judge, vanished
 from tests.report.conftest import make_result
@@ -62,23 +63,54 @@ def test_tensors_without_any_gradient_do_not_count_as_vanished():
     assert vanished(some) == []
 
 
-@pytest.mark.parametrize(("factor", "problem"), [(5.0, "exploding"), (0.3, "vanishing"), (1, None)])
+@pytest.mark.parametrize(("factor", "problem"), [(5.0, "exploding"), (0.3, "dead"), (2, None)])
 def test_real_networks(factor, problem):
     found = judge(make_result(factor=factor, layers=8))
     assert found.status == ("repaired" if problem else "usable")
     assert found.before == (problem or "no problem")
 
 
+def test_the_default_rule_is_not_second_guessed():
+    """A network that works is left alone, even if its gradients are larger than its loss."""
+    works = ni.Result(
+        {"a.weight": 1.0},
+        [ni.StepRecord(0, 2.0, 0.3, 30.0, 30.0, 30.0, False, 0.1)],
+        stats(30.0),
+        stats(30.0),
+        {"method": "NIO", "gamma": "auto", "unit": 2.3},
+        "none",
+        WORKS,
+    )
+    assert judge(works).status == "usable"
+    assert judge(dataclasses.replace(works, stopped=NO_FACTOR)).status == "unsolved"
+
+
+@pytest.mark.parametrize(
+    ("verified", "after", "status", "phrase"),
+    [
+        ("applied whole: loss 1 after 12 training steps", stats(2.0), "repaired", "confirmed it"),
+        ("applied half: loss 1 after 12 training steps", None, "repaired", "confirmed it"),
+        ("not applied: no better", stats(1e6), "left", "left alone"),
+    ],
+)
+def test_short_trainings_have_the_last_word(verified, after, status, phrase):
+    case = result(stats(1e6), after, verified=verified)
+    assert judge(case).status == status
+    assert phrase in words.headline(case, judge(case))
+    assert verified in words.details(case, judge(case))[2][1]
+
+
 def situations():
     """Results with all combinations of what words may have to say."""
     return [
-        result(before, after, method, scales, drawn=drawn, blocked=blocked)
+        result(before, after, method, scales, drawn=drawn, blocked=blocked, verified=verified)
         for before in (stats(1e6, 0.9), stats(1.0, layers=VANISHING), stats(0.1), stats(2.0), None)
         for after in (stats(2.0), stats(1e6), None)
         for method in ("NIO", "LSUV")
         for scales in ({}, {"a.weight": 1.0}, None)
         for drawn in ({}, {"a.weight": None})
         for blocked in ([], ["a.weight"])
+        for verified in ("", "applied whole: better", "not applied: no better")
     ]
 
 

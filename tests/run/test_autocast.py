@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import neuroinit as ni
 from neuroinit.gradients.engines import Keep, Stream
+from neuroinit.gradients.passes.trials import samples_are_independent
 from neuroinit.gradients.plan import make_plan
-from neuroinit.gradients.trials import samples_are_independent
 from neuroinit.model.problem import Problem
+from tests.utils.moving import ni
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 

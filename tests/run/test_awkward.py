@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-import neuroinit as ni
 from neuroinit.gradients.plan import make_plan
-from neuroinit.gradients.statistics import measure
+from neuroinit.gradients.statistics.gradient_stats import measure
 from neuroinit.model.problem import Problem
 from tests.utils import oracles
 from tests.utils.architectures import ZOO
 from tests.utils.engines import ENGINES
+from tests.utils.moving import ni
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 OVERLAP = ni.NIO(steps=2, sub_batches=2, overlap=0.5)

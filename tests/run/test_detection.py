@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-import neuroinit as ni
 from neuroinit.experiments.vision import torchvision
+from tests.utils.moving import ni
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 pytest.importorskip("torchvision")

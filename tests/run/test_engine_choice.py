@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import neuroinit as ni
 from neuroinit.common.errors import out_of_memory
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from neuroinit.run import engine_choice as memory
 from neuroinit.run.engine_choice import KEEP, STREAM, Schedule, choose_schedule, graph_bytes
+from tests.utils.moving import ni
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 METHOD = ni.NIO(steps=3, sub_batches=2, gamma=1.0)

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import neuroinit as ni
+from neuroinit import nio_
 from tests.utils.architectures import CONSTANT_LOSS, LAZY, NAN_LOSS
+from tests.utils.moving import ni
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 
@@ -190,7 +191,7 @@ def test_apply_to_another_model(small_model, digits_like):
 
 CALLS = {
     "optimize": lambda model, batches: ni.optimize(model, batches, method=ni.NIO(steps=3)),
-    "nio_": lambda model, batches: ni.nio_(model, batches, steps=3),
+    "nio_": lambda model, batches: nio_(model, batches, steps=3, gamma=1.0),
 }
 
 
@@ -211,5 +212,5 @@ def test_a_warning_about_the_optimizer_points_at_the_caller(small_model, digits_
     sgd = torch.optim.SGD(small_model.parameters(), lr=0.1)
     sgd.param_groups[0]["initial_lr"] = 0.2
     with pytest.warns(UserWarning, match="A scheduler has set") as caught:
-        ni.nio_(small_model, digits_like, optimizer=sgd, steps=2)
+        nio_(small_model, digits_like, optimizer=sgd, steps=2)
     assert [w.filename for w in caught] == [__file__]

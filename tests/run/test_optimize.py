@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import neuroinit as ni
 from neuroinit.run import engine_choice as memory
 from tests.utils.engines import ENGINES
+from tests.utils.moving import ni
 
 
 def test_history_has_one_record_a_step(small_model, digits_like):
@@ -56,7 +56,7 @@ def test_before_and_after_are_on_a_batch_that_no_step_has_seen(small_model, digi
 def test_without_a_spare_batch_the_result_says_so(small_model, digits_like):
     result = ni.optimize(small_model, digits_like[:2], method=ni.NIO(steps=2))
     assert not result.held_out
-    assert "a batch that was used" in repr(result)
+    assert "used batch, D = " in repr(result)
 
 
 def test_a_list_shorter_than_the_steps_is_gone_through_again(small_model, digits_like):

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import neuroinit as ni
 from tests.utils.architectures import ZOO, case
 from tests.utils.engines import ENGINES
+from tests.utils.moving import ni
 from tests.utils.snapshots import assert_unchanged, snapshot
 
 pytestmark = pytest.mark.filterwarnings("ignore:All-zero tensors")  # one case is about them

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import neuroinit as ni
+import neuroinit
+from tests.utils.moving import ni
 
 
 def network(*inner):
@@ -40,7 +41,10 @@ def test_a_result_is_applied_to_a_twin_without_a_word(tmp_path):
     result.save(tmp_path / "result.json")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ni.load_result(tmp_path / "result.json").apply_(network())
+        twin = ni.load_result(tmp_path / "result.json").apply_(network())
+    start = dict(network().named_parameters())
+    for name, parameter in twin.named_parameters():
+        assert torch.equal(parameter, start[name] * result.scales[name])
 
 
 def test_a_model_with_another_start_is_noticed():
@@ -112,6 +116,43 @@ def test_a_sample_without_a_label_that_counts_is_named():
         ni.nio_(
             network(), [(x, y)], lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()), gamma=1
         )
+
+
+def masked(x, y):
+    y[4:8] = -100
+    return x, y
+
+
+def with_infinity(x, y):
+    x[3, 2] = float("inf")
+    return x, y
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [(masked, "All labels of sample 4 are -100"), (with_infinity, "The batch has NaN or inf")],
+)
+def test_every_function_names_what_is_wrong_with_a_batch(spoil, expected):
+    batch = spoil(*batches_of(16)[0])
+    for call in (
+        lambda: neuroinit.nio_(network(), [batch]),
+        lambda: ni.gradient_stats(network(), batch, sub_batches=4),
+        lambda: ni.gradsign(network(), batch),
+    ):
+        with pytest.raises(ni.NonFiniteError, match=expected):
+            call()
+
+
+def test_attention_without_double_backward_in_a_loss_with_a_gradient_is_named():
+    def penalty(model, batch):
+        x = batch.clone().requires_grad_()
+        (g,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return g.square().mean()
+
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    with pytest.raises(RuntimeError, match=r"attention.*takes a gradient itself.*SDPBackend.MATH"):
+        ni.gradient_stats(model, torch.randn(8, 3, 4), compute_loss=penalty)
 
 
 def test_a_loss_that_is_zero_at_zero_output_has_a_bound():
@@ -198,6 +239,37 @@ def test_an_operator_without_double_backward_offers_differences_which_work():
     assert result.engine == "differences"
 
 
+def bags():
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.EmbeddingBag(10, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    tokens = torch.randint(10, (16, 5), generator=generator)
+    return model, [(tokens, torch.randint(3, (16,), generator=generator))], None
+
+
+def transcripts():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(16, 12, 4, generator=generator, dtype=torch.float64)
+    batches = [(inputs, torch.randint(1, 6, (16, 3), generator=generator))]
+
+    def loss(model, batch):
+        scores, labels = model(batch[0]).log_softmax(-1).transpose(0, 1), batch[1]
+        count = len(labels)
+        return F.ctc_loss(scores, labels, torch.full((count,), 12), torch.full((count,), 3))
+
+    return nn.Linear(4, 6).double(), batches, loss
+
+
+@pytest.mark.parametrize(("case", "name"), [(bags, "embedding_bag"), (transcripts, "ctc_loss")])
+def test_other_operators_without_double_backward_go_by_differences(case, name):
+    torch.manual_seed(0)
+    model, batches, loss = case()
+    with pytest.raises(RuntimeError, match=rf"`{name}`.*engine='differences'"):
+        ni.optimize(model, batches, compute_loss=loss, method=ni.NIO(steps=2))
+    method = ni.NIO(steps=2)
+    result = ni.optimize(model, batches, compute_loss=loss, method=method, engine="differences")
+    assert result.engine == "differences"
+
+
 def test_time_first_batches():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 3))
@@ -250,10 +322,32 @@ class Cube(nn.Module):
         return self.function.apply(x)
 
 
+class _SingleCube(_RightCube):
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype == torch.float64:
+            raise RuntimeError("float32 only")
+        return _RightCube.forward(ctx, x)
+
+
+def test_a_custom_function_that_has_no_float64_is_not_tested():
+    method = ni.NIO(steps=1)
+    result = ni.optimize(network(Cube(_SingleCube), nn.ReLU()), batches_of(16), method=method)
+    assert len(result.history) == 1
+
+
+class Power(nn.Module):
+    def forward(self, x):
+        return x**3
+
+
 def test_a_custom_function_with_a_wrong_double_backward_is_named():
     with pytest.warns(UserWarning, match="The double backward of `_WrongCube` seems to be wrong"):
         ni.optimize(network(Cube(_WrongCube)), batches_of(16), method=ni.NIO(steps=1))
 
 
 def test_a_custom_function_with_a_right_double_backward_is_not_mentioned():
-    ni.optimize(network(Cube(_RightCube), nn.ReLU()), batches_of(16), method=ni.NIO(steps=1))
+    method = ni.NIO(steps=2, gamma=0.3)
+    found = ni.optimize(network(Cube(_RightCube), nn.ReLU()), batches_of(16), method=method)
+    plain = ni.optimize(network(Power(), nn.ReLU()), batches_of(16), method=method)
+    assert found.scales == pytest.approx(plain.scales, rel=1e-5)

@@ -15,7 +15,7 @@ from tests.utils.sharded_models import (
     tokens,
     with_empty_shards,
 )
-from tests.utils.shared import batches
+from tests.utils.shared import AGREEMENT, batches
 
 
 def test_sharded_models_find_what_whole_ones_find(tmp_path):
@@ -27,17 +27,23 @@ def test_sharded_models_find_what_whole_ones_find(tmp_path):
         expected = ni.optimize(smooth(width=width), batches(), F.cross_entropy, METHOD)
         found = outcomes[0]["value"][sharding]
         assert found["scales"] == pytest.approx(expected.scales, rel=1e-5), sharding
-        assert found["after"] == pytest.approx([expected.after.cosine, expected.after.norm], 1e-4)
+        after = [expected.after.cosine, expected.after.norm, expected.after.agreement]
+        assert found["after"] == pytest.approx(after, 1e-4)
         assert found["promises"] == [True, True, True]
+    microbatch, autocast, dtypes = outcomes[0]["value"]["options"]
+    assert "`microbatch = 4` is not supported for sharded models" in microbatch
+    assert "is too inexact for this model" in autocast  # bfloat16 is too coarse for differences
+    assert dtypes == ["torch.bfloat16"]
     sharded, method, inexact = outcomes[0]["value"]["refused"]
     assert "The model is sharded" in sharded
     assert "is not supported by `GradInit`" in method
     assert "is too inexact for this model" in inexact
 
 
-def test_differences_on_one_process():
-    exact = ni.optimize(smooth(), batches(), F.cross_entropy, METHOD)
-    found = ni.optimize(smooth(), batches(), F.cross_entropy, METHOD, engine="differences")
+@pytest.mark.parametrize("method", [METHOD, AGREEMENT], ids=["default", "agreement"])
+def test_differences_on_one_process(method):
+    exact = ni.optimize(smooth(), batches(), F.cross_entropy, method)
+    found = ni.optimize(smooth(), batches(), F.cross_entropy, method, engine="differences")
     assert found.scales == pytest.approx(exact.scales, rel=1e-5)
     assert found.engine == "differences"
 

@@ -460,7 +460,7 @@ class DictOutput(nn.Module):
         return {"logits": self.body(x), "features": self.body[0](x)}
 
     def penalty(self) -> Tensor:
-        return sum((p.square().sum() for p in self.parameters()), torch.zeros(()))
+        return torch.stack([p.square().sum() for p in self.parameters()]).sum()
 
 
 class DictBatch(nn.Module):
@@ -492,7 +492,7 @@ def per_sample_loss(model: Any, batch: dict[str, Any]) -> Tensor:
 def contrastive_loss(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Each sample is to find its noisy self among the samples of the batch."""
     first, second = F.normalize(model(batch[0]), dim=1), F.normalize(model(batch[0] ** 2), dim=1)
-    return F.cross_entropy(first @ second.t(), torch.arange(len(first)))
+    return F.cross_entropy(first @ second.t(), torch.arange(len(first), device=first.device))
 
 
 def penalty_loss(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:

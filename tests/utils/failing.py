@@ -2,13 +2,15 @@
 
 import os
 import signal
+import tempfile
 import time
 import warnings
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
-import neuroinit as ni
+from tests.utils.moving import ni
 from tests.utils.shared import batches, plain
 from tests.utils.snapshots import assert_unchanged, snapshot
 
@@ -19,20 +21,25 @@ class OwnError(Exception):
     """A type that other ranks need not know."""
 
 
-def fail(rank, how, in_place=True):
-    """The way in which rank 1 fails; the model has to be unchanged on every rank."""
+def fail(rank, how, at=12):
+    """Rank 1 fails in some way; the model has to be unchanged on every rank."""
     torch.manual_seed(0)
     model = plain().double()
     if how == "other parameters" and rank == 1:
         torch.nn.init.normal_(model[0].weight)
     before = snapshot(model)
-    found, loss_fn = _data(how, rank), _loss(how, rank)
+    found, loss_fn = _data(how, rank), _loss(how, rank, at)
     method = ni.NIO(steps=5) if how == "other method" and rank == 1 else METHOD
     if how == "bad argument" and rank == 1:
         found = found[0][0]
+    options = {}
+    if how == "other autocast" and rank == 1:
+        options = {"autocast": torch.bfloat16}
+    if how == "no checkpoint" and rank == 0:
+        options = {"checkpoint": Path(tempfile.mkdtemp()) / "run.json"}
     begun = time.monotonic()
     try:
-        ni.optimize(model, found, loss_fn, method)
+        ni.optimize(model, found, loss_fn, method, **options)
     finally:
         assert_unchanged(before, model)
         assert time.monotonic() - begun < 30
@@ -59,12 +66,12 @@ def _raise_at(step, k, batch):
     return batch
 
 
-def _loss(how, rank):
+def _loss(how, rank, at):
     calls = []
 
     def loss(output, target):
         calls.append(1)
-        if rank == 1 and len(calls) == 12:
+        if rank == 1 and len(calls) == at:
             if how == "loss raises":
                 raise KeyError("no such label")
             if how == "one loss is nan":
@@ -74,6 +81,41 @@ def _loss(how, rank):
         return F.cross_entropy(output, target)
 
     return loss
+
+
+class Cramped(torch.nn.Module):
+    """Raises as if memory had run out, for more samples than it has room for."""
+
+    room = 10**9  # not of the instance, whose attributes come back after every session
+
+    def forward(self, x):
+        if len(x) > Cramped.room:
+            raise torch.OutOfMemoryError("out of memory")
+        return x
+
+
+def cramped():
+    """A model with a limit of samples in a pass."""
+    torch.manual_seed(0)
+    layers = plain()
+    return torch.nn.Sequential(*layers[:2], Cramped(), *layers[2:]).double()
+
+
+def scales_in(room, engine):
+    """The scales of a model with room for so many samples."""
+    Cramped.room = room
+    method = ni.NIO(steps=2, gamma=0.1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Memory ran out")
+        try:
+            return ni.optimize(cramped(), batches(), method=method, engine=engine).scales
+        finally:
+            Cramped.room = 10**9
+
+
+def cramped_on_one(rank, rooms, engines):
+    """The scales if rank 1 has room for so many samples."""
+    return [scales_in(room if rank == 1 else 10**9, engine) for room in rooms for engine in engines]
 
 
 def all_failures(rank, ways):

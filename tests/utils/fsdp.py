@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-import neuroinit as ni
+from tests.utils.moving import ni
 from tests.utils.shared import batches
 
 METHOD = ni.NIO(steps=3)
@@ -53,7 +53,7 @@ def optimize_sharded(sharding, width):
     model(batches()[0][0]).sum().backward()  # it can still be trained
     return {
         "scales": result.scales,
-        "after": [result.after.cosine, result.after.norm],
+        "after": [result.after.cosine, result.after.norm, result.after.agreement],
         "promises": [unchanged, no_gradients, scaled],
     }
 
@@ -83,8 +83,26 @@ def refuse_sharded():
     return found
 
 
+def with_options():
+    """What `microbatch=` and `autocast=` lead to: an error, and the dtype of the forward passes."""
+    texts, dtypes = [], set()
+    data = [(x.float(), y) for x, y in batches()]
+    for options in ({"microbatch": 4}, {"autocast": torch.bfloat16}):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3))
+        if "autocast" in options:
+            model[0].register_forward_hook(lambda m, i, output: dtypes.add(str(output.dtype)))
+        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        try:
+            ni.optimize(model, data, method=METHOD, engine="differences", **options)
+        except ValueError as error:
+            texts.append(str(error))
+    return [*texts, sorted(dtypes)]
+
+
 def all_sharded(rank):
     return {
+        "options": with_options(),
         "fsdp": optimize_sharded("fsdp", 9),
         "tensor": optimize_sharded("tensor", 8),
         "refused": refuse_sharded(),

@@ -9,35 +9,44 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-import neuroinit as ni
+from neuroinit.common.process import signals
+from neuroinit.distributed.fsdp import fsdp_modules
+from tests.utils.fsdp import whole
+from tests.utils.interrupts import process_state
+from tests.utils.moving import ni
+from tests.utils.sharded_models import one_step, shared
 from tests.utils.shared import batches, plain
 from tests.utils.snapshots import snapshot
 
 METHOD = ni.NIO(steps=6)
 
 
-def interrupted(rank, seed, attempts, everyone):
+def interrupted(rank, seed, attempts, everyone, sharded=False):
     """How every attempt ended on this rank: ``[ended, seconds, unchanged]``."""
     generator = random.Random(seed)
-    usual = min(seconds_of_a_run() for _ in range(3))
+    usual = min(seconds_of_a_run(sharded) for _ in range(3))
     found = []
     for attempt in range(attempts):
         delay, jitter = generator.uniform(0, usual), generator.uniform(-0.01, 0.01)
         chosen = everyone or rank == attempt % dist.get_world_size()
         later = delay + jitter * rank if everyone else delay
-        found.append(one(max(0.0, later) if chosen else None))
+        found.append(one(max(0.0, later) if chosen else None, sharded))
     return found
 
 
-def one(delay):
-    own = model()
-    before, ended = snapshot(own), "lost"
-    sent, begun = threading.Event(), time.monotonic()
+def one(delay, sharded=False):
+    own, state = model(sharded), sharded_state if sharded else snapshot
+    before, ended = state(own), "lost"
+    done, begun = threading.Event(), time.monotonic()
 
     def send():
-        sent.set()
-        os.kill(os.getpid(), signal.SIGINT)
+        while not signals._state.depth and not done.is_set():  # the call has not begun yet
+            time.sleep(0.001)
+        if not done.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
 
     dist.barrier()
     timer = threading.Timer(60.0 if delay is None else delay, send)
@@ -45,6 +54,7 @@ def one(delay):
         timer.start()
         optimized(own)
         ended = "finished"
+        done.set()
         timer.cancel()
         timer.join()
     except KeyboardInterrupt:
@@ -54,27 +64,48 @@ def one(delay):
         timer.cancel()
         ended = f"{type(error).__name__}: {error}"
     seconds = time.monotonic() - begun
+    done.set()
     timer.join()
     try:
         time.sleep(0.02)  # a signal on its way
     except KeyboardInterrupt:
         ended = "late" if ended == "finished" else ended
-    return [ended, seconds, snapshot(own) == before]
+    return [ended, seconds, state(own) == before]
 
 
-def model():
+def model(sharded=False):
     torch.manual_seed(0)
-    return plain().double()
+    own = plain().double()
+    if sharded:
+        fully_shard(own[2], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    return shared(own) if sharded else own
+
+
+def sharded_state(own):
+    """Values, and the next step of training; both need all ranks."""
+    whole_values = [whole(p).tolist() for p in own.parameters()]
+    shards = all(hasattr(p, "full_tensor") and p.grad is None for p in own.parameters())
+    modes = [module.training for module in own.modules()]
+    return [
+        whole_values,
+        shards,
+        modes,
+        one_step(own),
+        process_state(),
+        torch.get_rng_state().tolist(),
+    ]
 
 
 def optimized(own):
-    ni.optimize(own, batches(), F.cross_entropy, METHOD)
+    engine = "differences" if fsdp_modules(own) else "auto"
+    method = ni.NIO(steps=2) if fsdp_modules(own) else METHOD
+    ni.optimize(own, batches(), F.cross_entropy, method, engine=engine)
 
 
-def seconds_of_a_run():
+def seconds_of_a_run(sharded=False):
     """The same on all ranks."""
     begun = time.monotonic()
-    optimized(model())
+    optimized(model(sharded))
     found = torch.tensor([time.monotonic() - begun])
     dist.all_reduce(found, op=dist.ReduceOp.MAX)
     return found.item()

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import neuroinit as ni
-from neuroinit.common import signals
+import neuroinit
+from neuroinit.common.process import signals
+from tests.utils.moving import ni
 from tests.utils.snapshots import snapshot
 
-HERE = os.path.dirname(os.path.abspath(ni.__file__))
+HERE = os.path.dirname(os.path.abspath(neuroinit.__file__))
 
 
 class Attention(nn.Module):

@@ -23,7 +23,7 @@ Run = tuple[dict[str, float], list[bool], list[tuple[float, float]]]
 
 
 def sub_batch_slices_paper(B: int, D: int, r: float) -> Slices:
-    """Eq. 8, in exact arithmetic and cut at the end of the batch (a late slice may be empty)."""
+    """Eq. 7, in exact arithmetic and cut at the end of the batch (a late slice may be empty)."""
     ratio = Fraction(str(r))
     N = math.ceil(B / (D - ratio))
     starts = [math.floor(N * (d - 1) * (1 - ratio)) for d in range(1, D + 1)]
@@ -184,11 +184,46 @@ def variance(K: Tensor) -> Tensor:
 
 
 def theta(K: Tensor, smoothness: float = 1.0) -> Tensor:
-    """Eq. 5."""
+    """Eq. 4."""
     n, g_max = len(K), norms(K).max()
     cosines = K / torch.outer(norms(K), norms(K))
     total = sum(norm_ratio(K) - cosines[i, j] for i in range(n) for j in range(n))
     return smoothness * g_max**2 / n * total
+
+
+def agreement(K: Tensor) -> Tensor:
+    """The mean cosine of pairs i != j, from the Gram matrix of the gradients h_d."""
+    D, pairs = len(K), []
+    for i in range(D):
+        for j in range(D):
+            if i != j:
+                known = K[i, i] > 0 and K[j, j] > 0
+                pairs.append(K[i, j] / (K[i, i] * K[j, j]).sqrt() if known else 0 * K[i, j])
+    return torch.stack(pairs).mean()
+
+
+def with_permuted_targets(batch: Any, count: int = 4) -> list:
+    """The batch with targets of other samples: moved by multiples of B / (count + 1)."""
+    B = len(next(leaves(batch)))
+    count = min(count, B - 1)
+    orders = [[(i + k * B // (count + 1)) % B for i in range(B)] for k in range(1, count + 1)]
+    if isinstance(batch, dict):
+        return [{**batch, "labels": batch["labels"][order]} for order in orders]
+    return [(batch[0], batch[1][order]) for order in orders]
+
+
+def contrast_gram(
+    model: nn.Module, batch: Any, slices: Slices, *args: Any, **options: Any
+) -> Tensor:
+    """The Gram matrix of h_d: the gradients minus the mean of those with permuted targets."""
+
+    def flat(batch: Any) -> Tensor:
+        found = sub_batch_gradients(model, batch, slices, *args, **options)
+        return torch.stack([torch.cat([g.flatten() for g in grads.values()]) for grads in found])
+
+    others = with_permuted_targets(batch)
+    H = flat(batch) - sum(flat(other) for other in others) / len(others)
+    return H @ H.T
 
 
 def gradsign(model: nn.Module, batch: Any, *args: Any, **options: Any) -> float:
@@ -236,21 +271,26 @@ def scale_gradient(
     model: nn.Module,
     batch: Any,
     slices: Slices,
-    objective: Callable[[Tensor], Tensor],
+    objective: Callable[..., Tensor],
     loss_fn: Callable | None = F.cross_entropy,
     compute_loss: Callable | None = None,
     batch_stats: str = "sub-batch",
     scales: dict[str, float] | None = None,
+    others: list | None = None,
 ) -> dict[str, Tensor]:
-    """d objective(K) / d w_k at `scales` (all ones if not given), theta_k = w_k W_k."""
+    """d objective(K) / d w_k at `scales` (all ones if not given), theta_k = w_k W_k.
+
+    With `others`, the batch with permuted targets, it is objective(K, agreement).
+    """
     original = trainable(training_copy(model))
     w = {
         name: torch.tensor((scales or {}).get(name, 1.0), dtype=torch.float64, requires_grad=True)
         for name in original
     }
     scaled = {name: w[name] * W.detach() for name, W in original.items()}
-    rows = []
-    with twice_differentiable():
+
+    def gradients(batch: Any) -> Tensor:
+        rows = []
         for samples, parts in forward_plan(batch, slices, batch_stats):
             # The copy holds the same values as `scaled`: a checkpoint recomputes from the copy.
             losses = Losses(training_copy(model, scales), loss_fn, compute_loss)
@@ -260,9 +300,16 @@ def scale_gradient(
                     loss, list(scaled.values()), create_graph=True, materialize_grads=True
                 )
                 rows.append(torch.cat([g.to_dense().flatten() for g in grads]))
-        G = torch.stack(rows)
+        return torch.stack(rows)
+
+    with twice_differentiable():
+        G = gradients(batch)
+        arguments = [G @ G.T]
+        if others is not None:
+            H = G - sum(gradients(other) for other in others) / len(others)
+            arguments.append(agreement(H @ H.T))
         # Not autograd.grad(..., w): it walks around a @once_differentiable function in silence.
-        objective(G @ G.T).backward()
+        objective(*arguments).backward()
     return {name: torch.zeros_like(w) if w.grad is None else w.grad for name, w in w.items()}
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-import neuroinit as ni
+from tests.utils.moving import ni
 from tests.utils.shared import plain
 
 METHODS = {

@@ -15,8 +15,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-import neuroinit as ni
 from tests.utils.fsdp import smooth, whole
+from tests.utils.moving import ni
 from tests.utils.shared import batches
 
 METHOD = ni.NIO(steps=3)
@@ -100,17 +100,17 @@ def with_empty_shards():
 
 
 class Bomb(nn.Module):
-    """Raises at one of its calls, in its forward or its backward pass."""
+    """Raises at one of its calls, in its forward or its backward pass, on all ranks or on one."""
 
     calls, at = 0, -1  # not of the instance, whose attributes come back after every session
 
-    def __init__(self, backward=False):
+    def __init__(self, backward=False, only=None):
         super().__init__()
-        self.backward = backward
+        self.backward, self.only = backward, only
 
     def forward(self, x):
         Bomb.calls += 1
-        if Bomb.calls == Bomb.at:
+        if Bomb.calls == Bomb.at and self.only in (None, dist.get_rank()):
             if not self.backward:
                 raise ArithmeticError("the layer failed")
             x.register_hook(_fail)
@@ -131,13 +131,13 @@ def one_step(model):
     return found
 
 
-def survives(at, backward=False, width=5):
-    """Whether FSDP works on as before after an error on all ranks; and the error."""
+def survives(at, backward=False, width=5, only=None):
+    """Whether FSDP works on as before after an error, on all ranks or on one; and the error."""
     torch.manual_seed(0)
     layers = [
         nn.Linear(5, 9),
         nn.Tanh(),
-        Bomb(backward),
+        Bomb(backward, only),
         nn.Linear(9, 9),
         nn.Tanh(),
         nn.Linear(9, 3),
@@ -194,5 +194,7 @@ def all_unusual(rank):
         "width": survives(-1, width=4),
         **{f"forward {at}": survives(at) for at in (0, 3, 60)},
         **{f"backward {at}": survives(at, backward=True) for at in (3, 60)},
+        **{f"forward {at} on one": survives(at, only=1) for at in (0, 40)},
+        **{f"backward {at} on one": survives(at, True, only=0) for at in (3, 40)},
         "fsdp1": refuse_fsdp1(),
     }

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import neuroinit as ni
-from neuroinit.methods.nio.rules import BoundedAscent, low_variance
+from neuroinit.methods.rules import BoundedAscent, agreement, low_variance
+from tests.utils.moving import ni
 
 SAMPLES = 22
 
@@ -33,11 +33,14 @@ def batches(count=4):
 
 
 VARIANCE = ni.NIO(rule=BoundedAscent(low_variance, gram=True), gamma=9.0, lr=0.05, steps=3)
+AGREEMENT = ni.NIO(rule=BoundedAscent(agreement, update=ni.Plain()), gamma=9.0, steps=3)
 CASES = {
     "nio": (plain, ni.NIO(steps=3)),
     "nio-samples": (plain, ni.NIO(steps=2, sub_batches="samples")),
     "nio-bn": (normed, ni.NIO(steps=3, sub_batches=5)),
     "nio-variance": (plain, VARIANCE),
+    "nio-agreement": (plain, AGREEMENT),
+    "nio-agreement-bn": (normed, dataclasses.replace(AGREEMENT, sub_batches=5)),
     "paper": (plain, ni.NIO.paper(steps=3, lr=0.01)),
     "paper-bn": (normed, ni.NIO.paper(steps=3, lr=0.01)),
     "reference": (plain, ni.NIO.reference(steps=3)),
@@ -67,16 +70,17 @@ def solve(name, own=None, engine="auto"):
         found = [(x[own], y[own]) for x, y in found]
     torch.manual_seed(1)
     result = ni.optimize(model, found, F.cross_entropy, CASES[name][1], engine=engine)
+    after = result.after
     return {
         "scales": result.scales,
         "norms": [record.norm for record in result.history],
         "losses": [record.loss for record in result.history],
-        "after": None if result.after is None else [result.after.cosine, result.after.loss],
+        "after": None if after is None else [after.cosine, after.loss, after.agreement],
         "drawn": json.loads(json.dumps([dataclasses.asdict(d) for d in result.drawn.values()])),
     }
 
 
-def solve_all(rank, names, engines=("auto",), edges=None):
-    """Every case on this rank; with ``edges``, each rank brings samples of its own."""
-    own = None if edges is None else slice(edges[rank], edges[rank + 1])
+def solve_all(rank, names, engines=("auto",), parts=None):
+    """Every case on this rank; ``parts`` are the first and last sample of every rank's batches."""
+    own = None if parts is None else slice(*parts[rank])
     return {f"{n} {e}": solve(n, own, e) for n in names for e in engines}

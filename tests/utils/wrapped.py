@@ -1,11 +1,14 @@
 """Models as trainers hold them, on two ranks."""
 
+import dataclasses
+
 import torch
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-import neuroinit as ni
 from neuroinit.distributed.ranks import alone
+from neuroinit.methods.nio.method import NIO
+from tests.utils.moving import ni
 from tests.utils.shared import batches, plain
 
 
@@ -15,13 +18,13 @@ def _different(model, rank):
     return model
 
 
-class Uneven(ni.NIO):
+class Uneven(NIO):
     """A method that looks at something that only one rank has."""
 
     def step(self, problem, batch, plan, engine, position):
         found = super().step(problem, batch, plan, engine, position)
         factor = 1 + 1e-6 * torch.distributed.get_rank()
-        return ni.methods.base.Step(**{**vars(found), "scales": found.scales * factor})
+        return dataclasses.replace(found, scales=found.scales * factor)
 
 
 def all_wrapped(rank):
@@ -38,7 +41,7 @@ def all_wrapped(rank):
     compiled = DistributedDataParallel(torch.compile(plain().double()))
     result = ni.optimize(compiled, batches(), method=ni.NIO(steps=3))
     try:
-        ni.optimize(parallel, batches(), method=Uneven(steps=1))
+        ni.optimize(parallel, batches(), method=Uneven(steps=1, gamma=1.0))
         uneven = ""
     except ValueError as error:
         uneven = str(error)

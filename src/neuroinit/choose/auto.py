@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from itertools import islice
@@ -17,35 +18,52 @@ from neuroinit.choose.tournament import Candidate, Tournament, rounds_of
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count
 from neuroinit.common.layout import BatchLayout, Cut, batch_layout
+from neuroinit.common.process.random_state import isolated, random_state, set_random_state
+from neuroinit.common.process.signals import allowed
 from neuroinit.common.progress import Progress
-from neuroinit.common.random_state import isolated, random_state, set_random_state
-from neuroinit.common.signals import allowed
 from neuroinit.distributed.ranks import ALONE, Ranks, ranks
 from neuroinit.methods.base import Initialization
-from neuroinit.methods.classic import Kaiming, Orthogonal
-from neuroinit.methods.gradinit import GradInit
+from neuroinit.methods.classic.layers import EMBEDDINGS
+from neuroinit.methods.classic.schemes import TruncNormal
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.nio.method import NIO
-from neuroinit.model.optimizers import OptimizerLike, check_optimizer, others_frozen
+from neuroinit.methods.small_branches import SmallBranches
+from neuroinit.model.arguments.optimizers import (
+    OptimizerLike,
+    check_optimizer,
+    family_of,
+    others_frozen,
+    rate_of,
+)
+from neuroinit.model.arguments.validation import check_batches, check_callables, check_values
+from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction
-from neuroinit.model.selection import unwrap
-from neuroinit.model.validation import check_batches, check_callables, check_values
 
 KEPT = 64  # most batches that are kept in memory
-NIO_STEPS = 20  # half of the default: the norm has reached its bound by then
+BUDGET = 150  # training steps of all rollouts
+NEAR_ZERO = 0.01  # of the last layers of residual branches
+
+log = logging.getLogger(__name__)
 
 
-def default_candidates() -> dict[str, Candidate]:
-    """The default candidates: a method, or several that are applied in order."""
-    return {
-        "Kaiming": Kaiming(),
-        "orthogonal": Orthogonal(),
+def default_candidates(model: nn.Module, optimizer: OptimizerLike) -> dict[str, Candidate]:
+    """The default candidates: a method, or several that are applied in order.
+
+    On the small suites, the model as it is, NIO and LSUV train every cell that any method trains.
+    Small branches are for residual networks, and normal values for networks with embeddings, as in
+    GPT-2. A candidate that does not differ from another is not tried.
+    """
+    nio = NIO(rate=rate_of(optimizer), family=family_of(optimizer))
+    found: dict[str, Candidate] = {
+        "NIO": nio,
         "LSUV": LSUV(),
-        "GradInit": GradInit(steps=30, lr=0.05),
-        "NIO": NIO(steps=NIO_STEPS),
-        "NIO, half the bound": NIO(steps=NIO_STEPS, gamma_per_loss=0.5),
-        "LSUV, then NIO": (LSUV(), NIO(steps=NIO_STEPS)),
+        "LSUV, then NIO": (LSUV(), nio),
+        "small branches": SmallBranches(),
+        "branches near zero": SmallBranches(factor=NEAR_ZERO),
     }
+    if any(isinstance(module, EMBEDDINGS) for module in model.modules()):
+        found["normal 0.02, small branches"] = (TruncNormal(), SmallBranches())
+    return found
 
 
 def auto_(
@@ -55,7 +73,7 @@ def auto_(
     *,
     optimizer: OptimizerLike,
     compute_loss: ComputeLoss | None = None,
-    budget: int = 200,
+    budget: int = BUDGET,
     candidates: Mapping[str, Candidate] | None = None,
     progress: bool = True,
     cut: Cut | None = None,
@@ -85,7 +103,8 @@ def auto_(
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
         budget: Training steps of all rollouts together. Making the candidates comes on top, and is
             part of the ``cost`` that the result states.
-        candidates: Names and methods; by default classic starts, LSUV, GradInit and NIO.
+        candidates: Names and methods; by default NIO, LSUV, both, small residual branches, and
+            normal values if there are embeddings.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         cut: As for :func:`optimize`, as is ``batch_dim``.
         batch_dim: The dimension of samples in tensors.
@@ -109,7 +128,8 @@ def auto_(
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_optimizer(optimizer)
         _check(candidates)
-        named = dict(default_candidates() if candidates is None else candidates)
+        default = default_candidates(unwrap(model), optimizer) if candidates is None else {}
+        named = dict(default if candidates is None else candidates)
         check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
         layout = batch_layout(cut, batch_dim)
         with allowed():
@@ -127,6 +147,8 @@ def auto_(
             found = dataclasses.replace(tournament.result(), budget=budget)
             tournament.check_applied(found)
         found.apply_(model)
+        if all_ranks.rank == 0:
+            log.info("auto_ applied %s: %s. %s", found.winner, found.verdict, found.costs())
     return found
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
-from neuroinit.common.files import write_text
-from neuroinit.gradients.statistics import Record
-from neuroinit.run.frames import records_frame
-from neuroinit.run.result import Result
+from neuroinit.choose.comparison_table import aligned
+from neuroinit.common.sealed_json import plain
+from neuroinit.gradients.statistics.gradient_stats import Record
+from neuroinit.run.results.frames import records_frame
+from neuroinit.run.results.reported import Reported
+from neuroinit.run.results.result import Result
 
 START = "the start itself"
-HIGHER_RATE = (
-    2.0  # of the learning rate: a winner that is worse than the start there is near divergence
-)
+# factor of the learning rate: a winner that is worse than the start there is near divergence
+HIGHER_RATE = 2.0
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,13 @@ class CandidateRecord(Record):
         steps: Training steps.
         seconds: Time to make the candidate.
         losses: Training losses.
-        failed: Why it could not be made; empty if it could.
+        failed: Why it was not tried; empty if it was.
         higher_rate: Validation loss at twice the learning rate; ``None`` if that was not tried.
+
+    Example:
+        >>> record = CandidateRecord("LSUV", scores=(2.1, 1.8), steps=40, seconds=0.2)
+        >>> record.scores[-1], record.failed
+        (1.8, '')
     """
 
     name: str
@@ -44,7 +49,7 @@ class CandidateRecord(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AutoResult:
+class AutoResult(Reported):
     """The outcome of :func:`auto_`.
 
     Args:
@@ -55,7 +60,22 @@ class AutoResult:
         steps: Training steps of all rollouts.
         cost: Total time, in units of a training step.
         budget: Most training steps of all rollouts; ``None`` if unknown.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import neuroinit as ni
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
+        >>> sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> candidates = {"LSUV": ni.LSUV()}
+        >>> choice = ni.auto_(model, batches, optimizer=sgd, candidates=candidates, budget=20)
+        >>> choice.winner in ("LSUV", "the start itself"), choice.steps <= 20
+        (True, True)
     """
+
+    _title: ClassVar[str] = "Choice of an initialization"
 
     winner: str
     candidates: list[CandidateRecord]
@@ -74,13 +94,13 @@ class AutoResult:
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """The head and the lines of the table that is printed, best candidate first."""
         rounds = max((len(c.scores) for c in self.candidates), default=0)
-        hasty = any(c.higher_rate is not None for c in self.candidates)
+        at_higher_rate = any(c.higher_rate is not None for c in self.candidates)
         head = ["candidate", *(f"round {k + 1}" for k in range(rounds))]
-        head += [f"at {HIGHER_RATE:g} x rate"] if hasty else []
+        head += [f"at {HIGHER_RATE:g} x rate"] if at_higher_rate else []
         lines = []
         for c in sorted(self.candidates, key=_standing):
             scores = [_cell(score) for score in c.scores]
-            scores += ["-"] * (rounds - len(scores)) + [_cell(c.higher_rate)] * hasty
+            scores += ["-"] * (rounds - len(scores)) + [_cell(c.higher_rate)] * at_higher_rate
             lines.append([c.name, *scores, str(c.steps), f"{c.seconds:.1f}"])
         return [*head, "steps", "made in s"], lines
 
@@ -103,9 +123,9 @@ class AutoResult:
             "winner": self.winner,
             "verdict": self.verdict,
             "steps": self.steps,
-            "cost": self.cost if math.isfinite(self.cost) else str(self.cost),
+            "cost": plain(self.cost),
             "budget": self.budget,
-            "candidates": [_plain(dict(record)) for record in self.candidates],
+            "candidates": [plain(dict(record)) for record in self.candidates],
             "results": [result.to_dict() for result in self.results],
         }
 
@@ -116,36 +136,10 @@ class AutoResult:
         """
         return records_frame(self.candidates, CandidateRecord, "name")
 
-    def report(
-        self, path: str | os.PathLike[str], title: str = "Choice of an initialization"
-    ) -> None:
-        """Write a page about the choice for a browser: one file, which needs no network.
-
-        Needs ``pip install "neuroinit[report]"``.
-
-        Args:
-            path: Where, for example ``"choice.html"``.
-            title: Its heading.
-        """
-        from neuroinit.report import choice_page
-
-        write_text(path, choice_page(self, title))
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from neuroinit.report import choice_note
-
-        return choice_note(self)
-
     def __repr__(self) -> str:
-        head, lines = self.rows()
-        widths = [max(len(line[k]) for line in [head, *lines]) for k in range(len(head))]
-        table = []
-        for name, *rest in [head, *lines]:
-            cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
-            table.append("  ".join([f"  {name:<{widths[0]}}", *cells]))
-        failed = [f"  {c.name} failed: {c.failed}" for c in self.candidates if c.failed]
-        caption = "  Loss on the judging batches after every round of rollouts:"
+        table = [f"  {line}" for line in aligned(*self.rows())]
+        failed = [f"  {c.name} left out: {c.failed}" for c in self.candidates if c.failed]
+        caption = "  Loss on the validation batches after every round of rollouts:"
         first = [f"{self.winner}: {self.verdict}", f"  {self.costs()}", caption]
         return "\n".join([*first, *table, *failed])
 
@@ -156,12 +150,3 @@ def _standing(record: CandidateRecord) -> tuple[int, float]:
 
 def _cell(score: float | None) -> str:
     return "-" if score is None else f"{score:.4g}"
-
-
-def _plain(value: Any) -> Any:
-    """Containers of plain values, with numbers that are not finite as strings."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

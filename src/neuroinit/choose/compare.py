@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,27 +12,31 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from neuroinit.choose.compare_arguments import (
+    Train,
+    check_compared,
+    checked_seeds,
+    held_out,
+    named_methods,
+)
 from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord, Curves
 from neuroinit.common.batches import Batch
-from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import GradientError
 from neuroinit.common.layout import SAMPLES_FIRST
+from neuroinit.common.process.random_state import isolated, seed_all
+from neuroinit.common.process.signals import allowed
 from neuroinit.common.progress import Progress
-from neuroinit.common.random_state import isolated, seed_all
-from neuroinit.common.signals import allowed
 from neuroinit.distributed.agreement import check_same_tensors
-from neuroinit.distributed.joined_batches import union
 from neuroinit.distributed.ranks import Ranks, ranks
-from neuroinit.gradients.statistics import GradientStats, measure
+from neuroinit.gradients.statistics.gradient_stats import GradientStats, measure
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.warmup import Warmup
+from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
-from neuroinit.model.validation import check_batches
-from neuroinit.run.about import describe
 from neuroinit.run.optimize import optimize
-from neuroinit.run.result import StepRecord
+from neuroinit.run.results.about import describe
+from neuroinit.run.results.result import StepRecord
 
-Train = Callable[..., float | tuple[float, Sequence[float]]]
 _SAME_MODEL = "Let `model_factory` make the same model on every rank; torch is seeded before."
 _TIMED = 3  # training steps whose fastest is the unit of cost
 
@@ -79,7 +82,7 @@ def compare(
 
     Example:
         >>> import torch
-        >>> from neuroinit.methods.classic import Kaiming, Xavier
+        >>> from neuroinit.methods.classic.schemes import Kaiming, Xavier
         >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
         >>> factory = lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> table = compare(factory, batches, [None, Kaiming(), Xavier()], seeds=[0], show=False)
@@ -90,12 +93,12 @@ def compare(
     records: list[ComparisonRecord] = []
     curves: dict[tuple[str, int], Curves] = {}
     with isolated(), closing(all_ranks), all_ranks.together():
-        named = _named(methods)
-        _check(model_factory, named, train)
+        named = named_methods(methods)
+        check_compared(model_factory, named, train)
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None, again=True)
-        seeds = _checked_seeds(seeds)
+        seeds = checked_seeds(seeds)
         warmed = any(isinstance(method, Warmup) for method in named.values())
-        held, rest = _held_out(batches, all_ranks)
+        held, rest = held_out(batches, all_ranks)
         shown = progress and all_ranks.rank == 0
         with Progress("compare", len(named) * len(seeds), shown) as bar:
             for seed in seeds:
@@ -217,79 +220,6 @@ class _One:
                 session.loss(prepared).backward()  # type: ignore[no-untyped-call]
                 times.append(time.perf_counter() - begun)
         return min(times)
-
-
-def _named(
-    methods: Sequence[Initialization | None] | Mapping[str, Initialization | None],
-) -> dict[str, Initialization | None]:
-    if isinstance(methods, Mapping):
-        return dict(methods)
-    if not isinstance(methods, (list, tuple)):
-        raise TypeError(
-            "Parameter `methods` should be a list or a dict of methods, such as "
-            f"`[None, NIO()]`. Found `methods = {methods!r}`."
-        )
-    named: dict[str, Initialization | None] = {}
-    for method in methods:
-        name = AS_IS if method is None else type(method).__name__
-        count = sum(known == name or known.startswith(f"{name} ") for known in named)
-        named[f"{name} {count + 1}" if count else name] = method
-    return named
-
-
-def _check(model_factory: Any, named: dict[str, Initialization | None], train: Any) -> None:
-    check_callable("model_factory", model_factory)
-    if isinstance(model_factory, nn.Module):
-        raise TypeError(
-            "Parameter `model_factory` should make a fresh model on every call. Found a module. "
-            "Pass a function, for example `lambda: Net()`."
-        )
-    if not named:
-        raise ValueError("Parameter `methods` is empty. Pass for example `[None, NIO()]`.")
-    for name, method in named.items():
-        if method is not None and not isinstance(method, Initialization):
-            raise TypeError(
-                f"Parameter `methods` should hold initializations such as `NIO()`, or `None`. "
-                f"Found `{name} = {method!r}`."
-            )
-    if train is not None:
-        check_callable("train", train)
-        if any(isinstance(m, Warmup) for m in named.values()) and not _takes_two(train):
-            raise TypeError(
-                "With `Warmup` among the methods, `train` should take two arguments, "
-                "`train(model, warmup)`: `warmup` is the `Warmup`, or `None`."
-            )
-
-
-def _takes_two(train: Train) -> bool:
-    try:
-        inspect.signature(train).bind(None, None)
-    except TypeError:
-        return False
-    return True
-
-
-def _checked_seeds(seeds: Any) -> list[int]:
-    found = list(seeds) if isinstance(seeds, Iterable) else []
-    if not found or not all(isinstance(seed, int) for seed in found):
-        raise TypeError(
-            f"Parameter `seeds` should be a list of ints such as `[0, 1, 2]`. Found `{seeds!r}`."
-        )
-    return found
-
-
-def _held_out(batches: Any, ranks: Ranks) -> tuple[Any, Any]:
-    """The first batch of all ranks, for the measures; and the batches that the methods get.
-
-    Of a list these are the others, of a DataLoader all.
-    """
-    pool = list(batches) if isinstance(batches, (list, tuple)) else batches
-    with allowed():
-        held = next(iter(pool), None)
-    if held is None:
-        raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
-    common, _ = union(ranks, held, 0)
-    return common, pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool
 
 
 def _numbers(stats: GradientStats | None) -> dict[str, float]:

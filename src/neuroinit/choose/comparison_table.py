@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
-from neuroinit.common.files import write_text
-from neuroinit.gradients.statistics import Record
-from neuroinit.run.about import About
-from neuroinit.run.frames import records_frame
-from neuroinit.run.result import StepRecord, writable
+from neuroinit.common.sealed_json import plain
+from neuroinit.gradients.statistics.gradient_stats import Record
+from neuroinit.run.results.about import About
+from neuroinit.run.results.frames import records_frame
+from neuroinit.run.results.reported import Reported
+from neuroinit.run.results.result import StepRecord
 
 AS_IS = "as it is"
 WIDTH = 120  # of the table where it is not printed to a terminal
@@ -21,10 +21,29 @@ WIDTH = 120  # of the table where it is not printed to a terminal
 
 @dataclass(frozen=True)
 class ComparisonRecord(Record):
-    """One method on one seed; ``nan`` for what could not be had, ``failed`` says why.
+    """One method on one seed; ``nan`` for what is not known.
 
-    ``cost`` is the time of the method's steps in training steps (forward and backward of a batch),
-    and ``score`` what ``train`` returned.
+    Args:
+        method: Its name.
+        seed: The seed of the model.
+        loss_before, loss: The loss before and after the method.
+        cosine_before, cosine: GradCosine.
+        norm_before, norm: The mean gradient norm.
+        norm_ratio_before, norm_ratio: The largest gradient norm divided by the smallest.
+        seconds: The time of the method.
+        cost: The time of its steps, in training steps (forward and backward of a batch).
+        score: What ``train`` returned.
+        failed: Why there is no result; empty if there is one.
+
+    Example:
+        >>> import torch
+        >>> import neuroinit as ni
+        >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(2)]
+        >>> (record,) = ni.compare(
+        ...     lambda: torch.nn.Linear(4, 3), batches, [ni.Kaiming()], seeds=[0], show=False
+        ... )
+        >>> record.method, record.seed, record.failed
+        ('Kaiming', 0, '')
     """
 
     method: str
@@ -56,7 +75,7 @@ class Curves:
     losses: tuple[float, ...] = ()
 
 
-class Comparison(Sequence[ComparisonRecord]):
+class Comparison(Sequence[ComparisonRecord], Reported):
     """The records of :func:`compare`, one for each method and seed; printed as a table.
 
     Args:
@@ -65,7 +84,20 @@ class Comparison(Sequence[ComparisonRecord]):
             begins with a row for the models before.
         curves: The curves of every method and seed, for :func:`neuroinit.plots.curves`.
         about: The model and the date.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import neuroinit as ni
+        >>> _ = torch.manual_seed(0)
+        >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
+        >>> methods = [None, ni.Kaiming()]
+        >>> table = ni.compare(lambda: nn.Linear(4, 3), batches, methods, seeds=[0, 1], show=False)
+        >>> len(table), sorted(table.summary("norm"))
+        (4, ['Kaiming', 'as it is'])
     """
+
+    _title: ClassVar[str] = "Comparison of initializations"
 
     def __init__(
         self,
@@ -110,31 +142,9 @@ class Comparison(Sequence[ComparisonRecord]):
         records = []
         for record in self.records:
             known = self.curves.get((record.method, record.seed), Curves())
-            history = [writable(step) for step in known.history]
-            losses = [x if math.isfinite(x) else str(x) for x in known.losses]
-            records.append({**writable(record), "history": history, "losses": losses})
+            history = [dict(step) for step in known.history]
+            records.append(plain({**dict(record), "history": history, "losses": known.losses}))
         return {"base": self.base, "about": self.about and dict(self.about), "records": records}
-
-    def report(
-        self, path: str | os.PathLike[str], title: str = "Comparison of initializations"
-    ) -> None:
-        """Write a page for a browser with all methods side by side: one file, without a network.
-
-        Needs ``pip install "neuroinit[report]"``.
-
-        Args:
-            path: Where, for example ``"comparison.html"``.
-            title: Its heading.
-        """
-        from neuroinit.report import comparison_page
-
-        write_text(path, comparison_page(self, title))
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from neuroinit.report import comparison_note
-
-        return comparison_note(self)
 
     def summary(self, column: str) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation over seeds, by method; seeds without a value left out."""
@@ -179,16 +189,7 @@ class Comparison(Sequence[ComparisonRecord]):
         console.print(table)
 
     def __repr__(self) -> str:
-        head, lines = self.rows()
-        widths = [max(len(row[k]) for row in [head, *lines]) for k in range(len(head))]
-        return "\n".join(
-            [self.title()]
-            + [
-                f"{row[0]:<{widths[0]}}"
-                + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))
-                for row in [head, *lines]
-            ]
-        )
+        return "\n".join([self.title(), *aligned(*self.rows())])
 
     def title(self) -> str:
         """How many methods and seeds, in a few words."""
@@ -219,6 +220,17 @@ _COLUMNS = (
     ("cost", "cost in steps"),
     ("score", "score"),
 )
+
+
+def aligned(head: list[str], lines: list[list[str]]) -> list[str]:
+    """A table as lines of text: the first column on the left, numbers on the right."""
+    rows = [head, *lines]
+    widths = [max(len(row[k]) for row in rows) for k in range(1, len(head))]
+    first = max(len(row[0]) for row in rows)
+    return [
+        "  ".join([f"{name:<{first}}", *(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))])
+        for name, *cells in rows
+    ]
 
 
 def _counted(count: int, noun: str) -> str:

@@ -11,8 +11,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.random_state import isolated
-from neuroinit.gradients.statistics import GradientStats, gradient_stats, gradsign
+from neuroinit.common.layout import BatchLayout, batch_layout
+from neuroinit.common.process.random_state import isolated
+from neuroinit.common.targets import Targets
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
+from neuroinit.gradients.statistics.one_batch import gradient_stats, gradsign
+from neuroinit.gradients.sub_batches import USUAL
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 
 
@@ -22,6 +26,7 @@ def score(
     metrics: Sequence[str] | None = None,
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
+    targets: Targets | None = None,
 ) -> dict[str, float]:
     """Zero-cost proxies of a network at its initialization, from one batch.
 
@@ -29,15 +34,16 @@ def score(
     metric          what it is                                                            better is
     ==============  ====================================================================  =========
     ``gradcosine``  mean cosine of the sample-wise gradients (Eq. 4)                      higher
+    ``agreement``   cosine of 8 sub-batches beyond what ignoring the input explains       higher
     ``gradsign``    agreement of their signs, ``sum_k |sum_i sign(g_i,k)|`` (Eq. 1)       higher
     ``grad_norm``   length of the gradient of the whole batch                             higher
-    ``theta``       the bound of Eq. 5 with ``H = 1``, sample-wise                        lower
+    ``theta``       the bound of Eq. 4 with ``H = 1``, sample-wise                        lower
     ``parameters``  number of trainable parameters                                        higher
     ``flops``       floating-point operations of a forward pass, per sample               higher
     ==============  ====================================================================  =========
 
     "Better" is the direction in which each is commonly read; whether it holds for your networks is
-    an empirical question, see ``docs/ranking.md``.
+    an empirical question, see ``docs/evidence/ranking.md``.
 
     Args:
         model: Any module. It is left as it was.
@@ -46,6 +52,8 @@ def score(
             ``gradsign``.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        targets: For ``agreement`` with ``compute_loss``: which entry of a batch has the targets; by
+            default ``"labels"``, or 1 for pairs. Without targets that differ it is nan.
 
     Returns:
         Metric -> value. A sample whose gradient is exactly zero makes ``theta`` infinite; a loss
@@ -61,7 +69,7 @@ def score(
         {'parameters': 15.0, 'flops': 24.0}
     """
     chosen = list(METRICS) if metrics is None else _checked(metrics)
-    asked = _Asked(model, batch, loss_fn, compute_loss)
+    asked = _Asked(model, batch, loss_fn, compute_loss, batch_layout(None, 0, targets))
     return {name: METRICS[name](asked) for name in chosen}
 
 
@@ -74,8 +82,9 @@ class _Asked:
         batch: Batch,
         loss_fn: LossFunction,
         compute_loss: ComputeLoss | None,
+        layout: BatchLayout,
     ) -> None:
-        self.model, self.batch = model, batch
+        self.model, self.batch, self.layout = model, batch, layout
         self.loss_fn, self.compute_loss = loss_fn, compute_loss
         self._samples: GradientStats | None = None
 
@@ -86,7 +95,7 @@ class _Asked:
             self._samples = self.stats("samples")
         return self._samples
 
-    def stats(self, sub_batches: int | str) -> GradientStats:
+    def stats(self, sub_batches: int | str, agreement: bool = False) -> GradientStats:
         """Statistics of the gradients of so many sub-batches."""
         return gradient_stats(
             self.model,
@@ -95,7 +104,17 @@ class _Asked:
             sub_batches=sub_batches,
             batch_stats="batch",
             compute_loss=self.compute_loss,
+            agreement=agreement,
+            targets=self.layout.targets,
         )
+
+
+def _agreement(asked: _Asked) -> float:
+    count = min(USUAL, asked.layout.size(asked.batch))
+    try:
+        return asked.stats(count, agreement=True).agreement
+    except ValueError:  # no targets, or none that differ
+        return math.nan
 
 
 def _gradsign(asked: _Asked) -> float:
@@ -125,6 +144,7 @@ def _flops(asked: _Asked) -> float:
 
 METRICS: dict[str, Callable[[_Asked], float]] = {
     "gradcosine": lambda asked: asked.samples.cosine,
+    "agreement": _agreement,
     "gradsign": _gradsign,
     "grad_norm": lambda asked: asked.stats(1).norm,
     "theta": lambda asked: asked.samples.theta(),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
+from neuroinit.choose.decision import decided
 from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
@@ -22,19 +23,20 @@ from neuroinit.common.tensors import at_least_float32
 from neuroinit.distributed.agreement import check_same_tensors
 from neuroinit.distributed.ranks import ALONE, Ranks
 from neuroinit.methods.base import Initialization
-from neuroinit.model.optimizers import OptimizerLike
+from neuroinit.model.arguments.optimizers import OptimizerLike
+from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
-from neuroinit.model.selection import unwrap
 from neuroinit.run.optimize import optimize
-from neuroinit.run.result import Result
-from neuroinit.run.rollout import Rollout, lead, mean, split_batches
+from neuroinit.run.results.result import Result
+from neuroinit.run.rollout import Rollout, mean, split_batches
 
 _OWN_VALUES = (
     "The ranks' devices or versions of torch compute differently, or a method uses something that "
     "only one rank has. Call `auto_` on one rank, inside `with neuroinit.distributed.alone():`, "
     "and send its parameters to all."
 )
-STANDARD_ERRORS = 2.0  # by which a candidate has to be better than the model as it is
+TIMED = 3  # steps that tell the unit of the cost if there is nothing to compare
+NOTHING = "no candidate differs from it; the model is left alone"
 
 Candidate = Initialization | Sequence[Initialization]
 
@@ -103,6 +105,7 @@ class Tournament:
                 if out_of_memory(error):
                     raise
                 reason = str(error) or type(error).__name__
+            reason = reason or self._twin(values)
             reason = next(filter(None, self.ranks.texts(reason)), "")  # one rank fails: all do
             if reason:
                 self.failed[name] = reason
@@ -112,6 +115,13 @@ class Tournament:
                 self.results[name], self.scores[name] = results, []
             self.seconds[name] = time.perf_counter() - begun
 
+    def _twin(self, values: Mapping[str, Tensor]) -> str:
+        """Which start has the same values, as a sentence; empty if none has."""
+        for name, rollout in self.rollouts.items():
+            if all(torch.equal(rollout.values[n], value) for n, value in values.items()):
+                return f"the same as {name}"
+        return ""
+
     def _made(self, methods: list[Initialization]) -> tuple[list[Result], dict[str, Tensor]]:
         """The results of methods, each applied before the next, and the values at the end."""
         results: list[Result] = []
@@ -119,11 +129,20 @@ class Tournament:
             warnings.simplefilter("ignore", UserWarning)  # they are about candidates
             for method in methods:
                 data: Any = self.training if method.steps else ()
-                loss = self.loss if method.steps else {"loss_fn": None}
-                found = optimize(self.model, data, method=method, progress=False, **loss)
+                found = optimize(
+                    self.model, data, method=method, progress=False, **self._loss_for(method)
+                )
                 found.apply_(self.model)
                 results.append(found)
             return results, self._values()
+
+    def _loss_for(self, method: Initialization) -> dict[str, Any]:
+        """The loss if a method needs it: with one, gradients are measured before and after."""
+        if not method.steps:
+            return {"loss_fn": None}
+        if method.needs_loss or self.loss["compute_loss"] is not None:
+            return self.loss
+        return {**self.loss, "loss_fn": None}
 
     def _values(self) -> dict[str, Tensor]:
         return {n: at_least_float32(p.detach().clone()) for n, p in self.model.named_parameters()}
@@ -149,6 +168,9 @@ class Tournament:
     def run(self, budget: int, bar: Progress) -> None:
         """Successive halving with the start in every round; then two rollouts at a higher rate."""
         alive = list(self.rollouts)
+        if alive == [START]:
+            self._train(self.rollouts[START], TIMED)
+            return
         rounds = rounds_of(len(alive))
         halving = max(len(alive) * rounds, budget - budget // 3)
         for left in range(rounds, 0, -1):
@@ -190,8 +212,8 @@ class Tournament:
     def result(self) -> AutoResult:
         """The candidate to apply, and the records of all."""
         rounds = max(map(len, self.scores.values()))
-        last = {n: s[-1] for n, s in self.scores.items() if len(s) == rounds}
-        winner, verdict = self._verdict(last)
+        last = {n: s[-1] for n, s in self.scores.items() if s and len(s) == rounds}
+        winner, verdict = decided(last, self.higher_rate) if rounds else (START, NOTHING)
         names = [START, *(n for n in self.seconds if n != START)]
         return AutoResult(
             winner=winner,
@@ -201,31 +223,6 @@ class Tournament:
             steps=self.done,
             cost=(time.perf_counter() - self.begun) / (self.trained / max(1, self.done)),
         )
-
-    def _verdict(self, last: Mapping[str, list[float]]) -> tuple[str, str]:
-        """The name of the candidate to apply, and the reason, from the losses of the last round."""
-        best = min(last, key=lambda name: mean(last[name]))
-        theirs, start = mean(last[best]), mean(last[START])
-        if not math.isfinite(theirs):
-            return START, "no start trains with this optimizer; the model is left alone"
-        if best == START:
-            return START, "nothing does better; the model is left alone"
-        if not math.isfinite(start):
-            return best, f"loss {theirs:.4g}, where the start diverges"
-        gain, noise = lead(last[START], last[best])
-        if not gain > STANDARD_ERRORS * noise:
-            return START, (
-                f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
-                "the model is left alone"
-            )
-        if best in self.higher_rate and mean(self.higher_rate[best]) > mean(
-            self.higher_rate[START]
-        ):
-            return START, (
-                f"{best} is ahead, but not at {HIGHER_RATE:g} times the rate, so it is near "
-                "divergence; the model is left alone"
-            )
-        return best, f"loss {theirs:.4g}, where the start reaches {start:.4g}"
 
     def _record(self, name: str) -> CandidateRecord:
         losses = self.rollouts[name].losses if name in self.rollouts else []

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Union
 from neuroinit.cli.compare import compare
 from neuroinit.cli.demo import demo
 from neuroinit.cli.init import init
+from neuroinit.cli.interrupt import INTERRUPTED, raise_keyboard_interrupt
 from neuroinit.cli.report import report
 from neuroinit.cli.reproduce import reproduce
 from neuroinit.cli.train import train
 from neuroinit.common.errors import needs_extra
-from neuroinit.common.interrupt import INTERRUPTED, raise_keyboard_interrupt
 from neuroinit.version import __version__
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -14,8 +14,8 @@ from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.models import build, check_name
 from neuroinit.experiments.training.config import Config
 from neuroinit.experiments.training.device import device
+from neuroinit.experiments.training.folder.files import without_nan
 from neuroinit.experiments.training.initializations import RULES, draw_weights_, rule_or_method
-from neuroinit.experiments.training.run_files import without_nan
 from neuroinit.experiments.training.train import train_model
 
 

@@ -50,5 +50,5 @@ def demo(
     console = Console()
     title = f"Digits, SGD {comparison.LEARNING_RATE}, no warmup, {epochs} epochs"
     console.print(presentation.table(rows, title))
-    console.print(presentation.TEXT)
+    console.print(presentation.text(rows))
     console.print(f"Figure: {out}  ({time.monotonic() - begun:.0f} s)")

@@ -12,8 +12,8 @@ from neuroinit.common.errors import needs_extra
 from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.models import build, check_name
 from neuroinit.experiments.training.device import device
+from neuroinit.experiments.training.folder.files import write_tensors
 from neuroinit.experiments.training.initializations import initialize_, learned_method
-from neuroinit.experiments.training.run_files import write_tensors
 
 
 def init(

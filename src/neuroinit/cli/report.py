@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 from pathlib import Path
 
-from neuroinit.run.result import load_result
+from neuroinit.run.results.loading import load_result
 
 
 def report(result: Path, /, out: Path = Path("report.html"), json: bool = False) -> None:

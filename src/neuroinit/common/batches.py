@@ -79,7 +79,7 @@ def ragged(batch: Batch) -> bool:
 
     The mean loss over tokens then differs from the mean over samples.
     """
-    found: list[bool] = []
+    found: list[Tensor] = []
 
     def note(tensor: Tensor) -> None:
         if (
@@ -89,12 +89,15 @@ def ragged(batch: Batch) -> bool:
             and not tensor.is_complex()
         ):
             rows = tensor.reshape(len(tensor), -1)
-            mask = rows.shape[1] > 1 and bool(((rows == 0) | (rows == 1)).all())
-            counts = (rows == (0 if mask else -100)).sum(1)
-            found.append(bool((counts != counts[0]).any()))
+            ignored = rows == -100
+            if rows.shape[1] > 1:
+                is_mask = ((rows == 0) | (rows == 1)).all()
+                ignored = torch.where(is_mask, rows == 0, ignored)
+            counts = ignored.sum(1)
+            found.append((counts != counts[:1]).any())
 
     map_tensors(note, batch)
-    return any(found)
+    return bool(found) and bool(torch.stack(found).any())  # one wait for the device
 
 
 def moved(batch: Batch, device: torch.device) -> Batch:

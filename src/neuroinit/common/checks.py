@@ -56,8 +56,10 @@ def check_callable(name: str, value: Any) -> None:
         raise TypeError(_message(name, value, "callable"))
 
 
-def check_instance(name: str, value: Any, kind: type[Any], example: str) -> None:
-    """An instance of a class or a protocol; the class itself is refused."""
+def check_instance(
+    name: str, value: Any, kind: type[Any] | tuple[type[Any], ...], example: str
+) -> None:
+    """An instance of a class or a protocol, or of one of several; the class itself is refused."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeError(_message(name, value, example))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,21 +13,65 @@ import torch
 
 
 class GradientError(ValueError):
-    """A gradient that cannot be used; ``result`` has the steps before, if there were any."""
+    """A gradient that cannot be used; ``result`` has the steps before, if there were any.
+
+    Example:
+        >>> import torch
+        >>> import neuroinit as ni
+        >>> batch = torch.ones(8, 2), torch.zeros(8, dtype=torch.long)
+        >>> try:
+        ...     _ = ni.gradient_stats(torch.nn.Linear(2, 2), batch, lambda y, t: y.sum() / 0)
+        ... except ni.GradientError as error:
+        ...     print(type(error).__name__)
+        NonFiniteError
+    """
 
     result: Any = None
 
 
 class NonFiniteError(GradientError):
-    """A loss or a gradient is not finite."""
+    """A loss or a gradient is not finite.
+
+    Example:
+        >>> import torch
+        >>> import neuroinit as ni
+        >>> batch = torch.full((8, 2), torch.inf), torch.zeros(8, dtype=torch.long)
+        >>> ni.gradient_stats(torch.nn.Linear(2, 2), batch)
+        Traceback (most recent call last):
+        ...
+        neuroinit.common.errors.NonFiniteError: ...
+    """
 
 
 class ZeroGradientError(GradientError):
-    """A gradient is exactly zero, so it has no direction."""
+    """A gradient is exactly zero, so it has no direction.
+
+    Example:
+        >>> import torch
+        >>> import neuroinit as ni
+        >>> batch = torch.ones(8, 2), torch.zeros(8, dtype=torch.long)
+        >>> def dead(outputs, targets):
+        ...     return (outputs * 0).sum() + 1
+        >>> ni.nio_(torch.nn.Linear(2, 2), [batch], dead, gamma=1.0, progress=False)
+        Traceback (most recent call last):
+        ...
+        neuroinit.common.errors.ZeroGradientError: ...
+    """
 
 
 class LostRankError(RuntimeError):
-    """Another process has ended, or executes another part of the program."""
+    """Another process has ended, or executes another part of the program.
+
+    Example:
+        Start again, from a checkpoint if there is one:
+
+        >>> import neuroinit as ni
+        >>> def initialize(model, loader):
+        ...     try:
+        ...         return ni.nio_(model, loader, checkpoint="init.json")
+        ...     except ni.LostRankError as error:
+        ...         raise SystemExit(f"restart me: {error}") from error
+    """
 
 
 def warn(message: str) -> None:
@@ -57,24 +101,39 @@ REENTRANT = (
 
 
 @contextmanager
-def named_operator() -> Iterator[None]:
-    """Replace torch's errors about a missing double backward by one that names the operator."""
+def named_operator(message: Callable[..., str] | None = None) -> Iterator[None]:
+    """Replace torch's errors about a missing double backward by one that names the operator.
+
+    Args:
+        message: The text for an operator, and for what torch says; by default that of
+            :func:`no_double_backward`.
+    """
+    message = message or no_double_backward
     try:
         yield
     except RuntimeError as error:  # what torch raises for a missing derivative is a subclass
         match = _NO_DERIVATIVE.search(str(error))
         if match:
-            raise RuntimeError(no_double_backward(f"`{match['name']}`")) from error
+            raise RuntimeError(message(f"`{match['name']}`")) from error
         if "use_reentrant" in str(error):
             raise RuntimeError(REENTRANT) from error
         if "double backward" in str(error) or "once_differentiable" in str(error):
-            raise RuntimeError(no_double_backward("An operator", str(error))) from error
+            raise RuntimeError(message("An operator", str(error))) from error
         raise
+
+
+def in_loss_with_gradient(operator: str, detail: str = "") -> str:
+    """The message if a loss takes a gradient through an operator without double backward."""
+    return (
+        f"{operator} has no double backward, which a loss that takes a gradient itself needs, in "
+        f"training as well{f' (torch says: {detail})' if detail else ''}. Replace it by operators "
+        f"that compute the same{_replacement(operator)}."
+    )
 
 
 def no_double_backward(operator: str, detail: str = "") -> str:
     """The message for an operator that can be differentiated only once."""
-    help = next((text for name, text in _REPLACEMENTS.items() if name in operator.lower()), "")
+    help = _replacement(operator)
     return (
         f"{operator} of this model has no double backward, which the derivative by the scales "
         f"needs{f' (torch says: {detail})' if detail else ''}. Replace it for the initialization "
@@ -86,7 +145,13 @@ def no_double_backward(operator: str, detail: str = "") -> str:
 _REPLACEMENTS = {
     "cdist": ", for example `(a[:, None] - b).norm(dim=-1)` for `torch.cdist(a, b)`",
     "embedding_bag": ", for example a mean over `nn.Embedding` for `nn.EmbeddingBag`",
+    "attention": ": compute attention inside of `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`",
 }
+
+
+def _replacement(operator: str) -> str:
+    """What helps for an operator; may be empty."""
+    return next((text for name, text in _REPLACEMENTS.items() if name in operator.lower()), "")
 
 
 @contextmanager

@@ -13,8 +13,30 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
 from neuroinit.common.batches import Batch, is_dataclass_value, rebuilt
 from neuroinit.common.checks import check_callable, check_count
+from neuroinit.common.targets import Targets, check_targets, entry, target_keys, with_entry
 
 Cut = Callable[[Batch, int, int], Batch]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Which lists in a batch are lists of samples.
+
+    Args:
+        depth: Those that lie so deep, or deeper.
+        kinds: Of these types.
+    """
+
+    depth: int
+    kinds: tuple[type, ...] = (list,)
+
+    def takes(self, part: Any, depth: int) -> bool:
+        """Whether a part of a batch is a list of samples."""
+        return depth >= self.depth and type(part) in self.kinds
+
+
+LISTS, WHOLE = _Reading(1), _Reading(0)
+READINGS = (None, LISTS, WHOLE, _Reading(1, (list, tuple)))  # `None`: there are none
 
 
 @dataclass(frozen=True)
@@ -23,17 +45,20 @@ class BatchLayout:
 
     A batch is a tensor, or nested tuples, lists, dicts and dataclasses of tensors, each with one
     entry per sample along a common dimension. Nested lists whose length is the number of samples
-    are lists of samples, such as the images of a detector. A ``PackedSequence``, a nested tensor or
+    are lists of samples, such as the images of a detector; so are nested tuples, if the tensors in
+    them differ in their first dimension. A ``PackedSequence``, a nested tensor or
     any other object with ``__len__`` and slicing is cut by slicing.
 
     Args:
         dim: The dimension of samples in tensors; one with fewer dimensions has them in its last.
         custom: ``custom(batch, start, stop)``: the samples from ``start`` to ``stop``, for batches
             of any other kind.
+        targets: The key, index or field of the targets, or a tuple of several.
     """
 
     dim: int = 0
     custom: Cut | None = None
+    targets: Targets | None = None
 
     def size(self, batch: Batch) -> int:
         """The number of samples.
@@ -62,20 +87,39 @@ class BatchLayout:
             raise ValueError("Batches with `cut=` cannot be joined.")
         return self._join(list(batches), self._interpret(batches[0])[1], 0)
 
+    def with_other_targets(self, batch: Batch, shift: int) -> Batch:
+        """The same inputs; sample ``i`` has the targets of sample ``i + shift``, cyclically.
+
+        Raises:
+            ValueError: If it is not known which part of the batch the targets are.
+        """
+        if self.custom:
+            raise ValueError("The targets of batches with `cut=` cannot be permuted.")
+        size, reading = self._interpret(batch)
+        for key in target_keys(batch, self.targets):
+            own = entry(batch, key)
+            parts = [
+                self._cut(own, start, stop, reading, 1)
+                for start, stop in ((shift, size), (0, shift))
+            ]
+            batch = with_entry(batch, key, self._join(parts, reading, 1))
+        return batch
+
     # -- interpretation ----------------------------------------------------------------------------
 
-    def _interpret(self, batch: Batch) -> tuple[int, int | None]:
-        """The number of samples, and the depth from which on lists are lists of samples."""
-        plain, nested, top = (set(self._sizes(batch, depth, 0)) for depth in (None, 1, 0))
+    def _interpret(self, batch: Batch) -> tuple[int, _Reading | None]:
+        """The number of samples, and which lists are lists of samples."""
+        found = [set(self._sizes(batch, reading, 0)) for reading in READINGS]
+        plain, nested, *_ = found
         if len(plain) == 1 and len(nested) == 1 and plain != nested:
             raise ValueError(
                 f"A list in a batch may hold {min(nested)} samples, or tensors of {min(plain)} "
                 "samples each. Pass `cut=lambda batch, start, stop: ...`, which returns the "
                 "samples from `start` to `stop`."
             )
-        for depth, sizes in ((None, plain), (1, nested), (0, top)):
+        for reading, sizes in zip(READINGS, found, strict=True):
             if len(sizes) == 1:
-                return sizes.pop(), depth
+                return sizes.pop(), reading
         if not plain:
             raise ValueError(
                 f"A batch of type `{type(batch).__name__}` holds no tensor with samples along "
@@ -88,21 +132,21 @@ class BatchLayout:
             "`compute_loss`, or pass `batch_dim=` or `cut=lambda batch, start, stop: ...`."
         )
 
-    def _sizes(self, part: Any, lists_from: int | None, depth: int) -> Iterator[int]:
+    def _sizes(self, part: Any, reading: _Reading | None, depth: int) -> Iterator[int]:
         if isinstance(part, PackedSequence):
             yield int(part.batch_sizes[0])
         elif isinstance(part, Tensor) or hasattr(part, "__array__"):
             if part.ndim:
                 yield part.size(0) if _is_nested(part) else part.shape[min(self.dim, part.ndim - 1)]
-        elif _are_samples(part, lists_from, depth) or _is_sliceable(part):
+        elif _are_samples(part, reading, depth) or _is_sliceable(part):
             yield len(part)
         else:
             for child in _children(part):
-                yield from self._sizes(child, lists_from, depth + 1)
+                yield from self._sizes(child, reading, depth + 1)
 
     def _length(self, batch: Batch) -> int:
         """For a custom cut: what the tensors say, or ``len`` of the batch or its first entry."""
-        found = set(self._sizes(batch, 1, 0))
+        found = set(self._sizes(batch, LISTS, 0))
         if len(found) == 1:
             return found.pop()
         whole = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
@@ -115,7 +159,7 @@ class BatchLayout:
 
     # -- cutting and joining -----------------------------------------------------------------------
 
-    def _cut(self, part: Any, start: int, stop: int, lists_from: int | None, depth: int) -> Any:
+    def _cut(self, part: Any, start: int, stop: int, reading: _Reading | None, depth: int) -> Any:
         if isinstance(part, PackedSequence):
             return pack_sequence(unpack_sequence(part)[start:stop], enforce_sorted=False)
         if hasattr(part, "__array__") and not isinstance(part, Tensor):
@@ -125,23 +169,23 @@ class BatchLayout:
                 return torch.nested.as_nested_tensor(part.unbind()[start:stop], layout=part.layout)
             dim = min(self.dim, part.ndim - 1)
             return part.narrow(dim, start, stop - start) if part.ndim else part
-        if _are_samples(part, lists_from, depth) or _is_sliceable(part):
+        if _are_samples(part, reading, depth) or _is_sliceable(part):
             return part[start:stop]
-        return rebuilt(part, lambda c: self._cut(c, start, stop, lists_from, depth + 1))
+        return rebuilt(part, lambda c: self._cut(c, start, stop, reading, depth + 1))
 
-    def _join(self, parts: list[Any], lists_from: int | None, depth: int) -> Any:
+    def _join(self, parts: list[Any], reading: _Reading | None, depth: int) -> Any:
         first = parts[0]
         if isinstance(first, PackedSequence):
             every = [sequence for part in parts for sequence in unpack_sequence(part)]
             return pack_sequence(every, enforce_sorted=False)
         if hasattr(first, "__array__") or isinstance(first, Tensor):
             return self._concatenated([torch.as_tensor(part) for part in parts])
-        if _are_samples(first, lists_from, depth):
-            return [sample for part in parts for sample in part]
+        if _are_samples(first, reading, depth):
+            return type(first)(sample for part in parts for sample in part)
         if _is_sliceable(first):
             raise ValueError(f"Batches of type `{type(first).__name__}` cannot be joined.")
         columns = list(zip(*(list(_children(part)) for part in parts), strict=True))
-        joined = iter([self._join(list(c), lists_from, depth + 1) for c in columns])
+        joined = iter([self._join(list(c), reading, depth + 1) for c in columns])
         return rebuilt(first, lambda _: next(joined))
 
     def _concatenated(self, tensors: list[Tensor]) -> Tensor:
@@ -160,20 +204,21 @@ class BatchLayout:
 SAMPLES_FIRST = BatchLayout()
 
 
-def batch_layout(cut: Cut | None, batch_dim: int) -> BatchLayout:
+def batch_layout(cut: Cut | None, batch_dim: int, targets: Targets | None = None) -> BatchLayout:
     """The layout of a user's batches, from checked arguments."""
     if cut is not None:
         check_callable("cut", cut)
     check_count("batch_dim", batch_dim, 0)
-    return BatchLayout(batch_dim, cut)
+    check_targets(targets)
+    return BatchLayout(batch_dim, cut, targets)
 
 
 def _is_nested(part: Any) -> bool:
     return isinstance(part, Tensor) and part.is_nested
 
 
-def _are_samples(part: Any, lists_from: int | None, depth: int) -> bool:
-    return isinstance(part, list) and lists_from is not None and depth >= lists_from
+def _are_samples(part: Any, reading: _Reading | None, depth: int) -> bool:
+    return reading is not None and reading.takes(part, depth)
 
 
 def _is_container(part: Any) -> bool:

@@ -1,10 +1,9 @@
-"""A one-line progress bar on terminals."""
+"""A one-line progress bar on terminals: what is running, how far, and the time left."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 
 DELAY = 2.0  # seconds before anything is shown
 
@@ -27,24 +26,32 @@ class Progress:
         return self
 
     def show(self, done: int, text: str = "") -> None:
-        """Redraw the line."""
-        elapsed = time.monotonic() - self.begun
-        if not self.enabled or elapsed < DELAY:
-            return
+        """Redraw the line: the bar, the phase, and the time left as far as it can be told."""
         filled = 20 * done // max(1, self.total)
         bar = "#" * filled + "-" * (20 - filled)
-        left = elapsed / max(1, done) * (self.total - done)
-        line = f"{self.label} [{bar}] {done}/{self.total}  {text}  {left:.0f} s left"
+        seconds = (time.monotonic() - self.begun) / max(1, done) * (self.total - done)
+        left = f"  about {duration(seconds)} left" if 0 < done < self.total else ""
+        self._write(f"{self.label} [{bar}] {done}/{self.total}  {text}{left}")
+
+    def phase(self, text: str) -> None:
+        """Redraw the line for work that is not counted in steps."""
+        self._write(f"{self.label}: {text}")
+
+    def _write(self, line: str) -> None:
+        if not self.enabled or time.monotonic() - self.begun < DELAY:
+            return
         sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()
         self.shown = True
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
+
+
+def duration(seconds: float) -> str:
+    """``8 s``, ``3 min`` or ``2.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

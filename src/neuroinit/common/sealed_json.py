@@ -1,14 +1,31 @@
-"""JSON with a checksum: damage is found before anything is used."""
+"""JSON: numbers that are not finite as strings, and a checksum that shows damage."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from pathlib import Path
 from typing import Any, NoReturn
 
 CHECKSUM = "checksum"
+
+
+def plain(value: Any) -> Any:
+    """A value of nested dicts, lists and tuples with the strings "nan", "inf" and "-inf".
+
+    JSON has neither these numbers nor tuples.
+    """
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def with_numbers(record: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a flat record of which :func:`plain` has made strings."""
+    return {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in record.items()}
 
 
 def sealed(content: dict[str, Any], indent: int | None = None) -> str:
@@ -16,28 +33,25 @@ def sealed(content: dict[str, Any], indent: int | None = None) -> str:
     return json.dumps({**content, CHECKSUM: _checksum(content)}, indent=indent, allow_nan=False)
 
 
-def read_sealed(
-    path: str | os.PathLike[str], what: str, form: str, optional: bool = False
+def unsealed(
+    data: bytes,
+    path: str | os.PathLike[str] | None,
+    what: str,
+    form: str,
+    optional: bool = False,
 ) -> dict[str, Any]:
-    """The content of a file that holds what :func:`sealed` has made.
+    """The content of what :func:`sealed` has made.
 
     Args:
-        path: The file.
+        data: The bytes of a file.
+        path: The file, for messages.
         what: What it should be, for messages.
         form: What its entry ``"format"`` should be.
-        optional: Accept a file without a checksum.
+        optional: Accept content without a checksum.
 
     Raises:
         ValueError: If the file is damaged, or something else.
-        OSError: If it cannot be read.
     """
-    return unsealed(Path(path).read_bytes(), path, what, form, optional)
-
-
-def unsealed(
-    data: bytes, path: str | os.PathLike[str] | None, what: str, form: str, optional: bool = False
-) -> dict[str, Any]:
-    """The content of what :func:`sealed` has made; arguments as for :func:`read_sealed`."""
     try:
         content = json.loads(data.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

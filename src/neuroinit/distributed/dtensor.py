@@ -10,7 +10,12 @@ from torch import Tensor
 
 def is_sharded(tensor: Tensor) -> bool:
     """Whether this is a DTensor."""
-    return type(tensor).__module__.startswith("torch.distributed.tensor")
+    return is_sharded_type(type(tensor))
+
+
+def is_sharded_type(kind: type) -> bool:
+    """Whether a type is DTensor; torch's module for it is slow to import."""
+    return kind.__module__.startswith("torch.distributed.tensor")
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -47,7 +52,7 @@ def replicas(tensor: Any, world: int) -> int:
     return world // math.prod(sizes)
 
 
-def shard_of(values: Tensor, parameter: Any) -> Any:
+def shard_of(values: Tensor, parameter: Any) -> Tensor:
     """A DTensor like a parameter, from values that all ranks have; nothing is exchanged.
 
     Args:

@@ -70,5 +70,5 @@ def check_not_fsdp1(model: nn.Module) -> None:
         raise ValueError(
             "The model is wrapped by `FullyShardedDataParallel` (FSDP1), whose parameters are "
             "flattened and cannot be scaled one by one. Call this before the model is wrapped; or "
-            "use `fully_shard` (FSDP2), see docs/distributed.md."
+            "use `fully_shard` (FSDP2), see docs/guide/several-processes.md."
         )

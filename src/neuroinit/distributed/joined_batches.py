@@ -13,7 +13,9 @@ from neuroinit.distributed.ranks import Ranks
 
 
 def union(ranks: Ranks, batch: Batch, rounds: int) -> tuple[Any, int]:
-    """The global batch: the common one if all ranks have the same, else all of them in order.
+    """The global batch: all different batches of the ranks, in their order.
+
+    Ranks of one tensor-parallel group have the same batch; it counts once.
 
     Args:
         ranks: The processes.
@@ -42,13 +44,25 @@ def union(ranks: Ranks, batch: Batch, rounds: int) -> tuple[Any, int]:
             f"Rank {ended[0]} has no more batches, other ranks have. Give every rank as many: use "
             "a DistributedSampler, or pass a list or a DataLoader, which can be repeated."
         )
-    if all((n["digest"], n["forms"]) == (notes[0]["digest"], notes[0]["forms"]) for n in notes):
+    contents = [[n["digest"], n["forms"]] for n in notes]
+    first = [contents.index(content) == rank for rank, content in enumerate(contents)]
+    if sum(first) == 1:
         return batch, rounds
-    return _joined(ranks, batch, tensors, [n["forms"] for n in notes]), rounds
+    return _joined(ranks, batch, tensors, [n["forms"] for n in notes], first), rounds
 
 
-def _joined(ranks: Ranks, batch: Batch, tensors: list[Tensor], forms: list[list[Any]]) -> Any:
-    """Every tensor of the batch with the rows of all ranks; other values stay as they are."""
+def _joined(
+    ranks: Ranks, batch: Batch, tensors: list[Tensor], forms: list[list[Any]], first: list[bool]
+) -> Any:
+    """Every tensor of the batch with the rows of all ranks; other values stay as they are.
+
+    Args:
+        ranks: The processes.
+        batch: This rank's batch.
+        tensors: The tensors in it.
+        forms: Of every rank, the dtypes and shapes of its tensors.
+        first: Whether a rank is the first one with its batch; other ranks add no rows.
+    """
     for rank, theirs in enumerate(forms):
         if [[kind, *shape[1:]] for kind, *shape in theirs] != [
             [kind, *shape[1:]] for kind, *shape in forms[0]
@@ -57,10 +71,11 @@ def _joined(ranks: Ranks, batch: Batch, tensors: list[Tensor], forms: list[list[
                 f"The batches of rank {rank} and rank 0 cannot be joined: {theirs} and {forms[0]}. "
                 "Tensors may differ in their number of rows only: pad to a common length."
             )
-    wholes = iter(
-        [
-            ranks.concatenated(t, [theirs[k][1] for theirs in forms]) if t.dim() else t
-            for k, t in enumerate(tensors)
-        ]
-    )
-    return map_tensors(lambda _: next(wholes), batch)
+    wholes = []
+    for k, tensor in enumerate(tensors):
+        if tensor.dim():
+            sizes = [theirs[k][1] * own for theirs, own in zip(forms, first, strict=True)]
+            tensor = ranks.concatenated(tensor[: sizes[ranks.rank]], sizes)
+        wholes.append(tensor)
+    found = iter(wholes)
+    return map_tensors(lambda _: next(found), batch)

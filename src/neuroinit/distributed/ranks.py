@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from neuroinit.common.errors import LostRankError
-from neuroinit.common.signals import deferred, deliver
+from neuroinit.common.process.signals import deferred, deliver
 from neuroinit.distributed.collectives import (
     gathered,
     gathered_texts,

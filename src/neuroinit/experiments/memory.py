@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from neuroinit.common.process.accelerator import allocated_memory
+
 CPU = torch.device("cpu")
 
 
@@ -15,11 +17,12 @@ def memory_in_use(device: torch.device = CPU) -> int:
     """Memory in use now, in bytes.
 
     Args:
-        device: For a CUDA device, what PyTorch has allocated there. For any other device, the
+        device: For an accelerator, what PyTorch has allocated there. For any other device, the
             resident memory of this process; on systems without ``/proc``, its peak.
     """
-    if device.type == "cuda":
-        return torch.cuda.memory_allocated(device)
+    allocated = allocated_memory(device)
+    if allocated is not None:
+        return allocated
     pages = Path("/proc/self/statm")
     if not pages.exists():
         return peak_memory(device)
@@ -32,8 +35,9 @@ def peak_memory(device: torch.device = CPU) -> int:
     Args:
         device: As for :func:`memory_in_use`.
     """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+    allocated = allocated_memory(device, peak=True)
+    if allocated is not None:
+        return allocated
     import resource  # does not exist on Windows
 
     unit = 1 if sys.platform == "darwin" else 1024

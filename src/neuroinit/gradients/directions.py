@@ -12,10 +12,22 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from neuroinit.common.tensors import dot, flatten, to_cpu_double, weighted_sum, zeros_if_missing
+from neuroinit.common.tensors import (
+    dot,
+    flatten,
+    gram_matrix,
+    to_cpu_double,
+    to_host,
+    zeros_if_missing,
+)
 from neuroinit.gradients.measures import Moments, moments
 from neuroinit.gradients.plan import RankShare
-from neuroinit.model.finite import check_finite_parts, check_norm, check_zero_norms
+from neuroinit.model.finite import (
+    check_finite_parts,
+    check_losses,
+    check_norm,
+    check_zero_norms,
+)
 from neuroinit.model.problem import Problem
 
 Objective = Callable[[Moments], Tensor]
@@ -28,70 +40,107 @@ class MeanDirection:
         problem: The model and its loss.
         count: Number of sub-batches ``D`` over all ranks.
         share: This rank's part of the plan.
+
+    Attributes:
+        losses: After :meth:`evaluate`, the losses of the pieces, float64 on the CPU.
     """
 
     def __init__(self, problem: Problem, count: int, share: RankShare) -> None:
         self.problem, self.count, self.share = problem, count, share
         self.norms: list[Tensor] = []
-        self.mean: Tensor = torch.zeros(())
+        self.mean: Tensor | None = None
         self.summed: list[Tensor] = []  # gradients summed over the ranks of a block
+        self.losses = _NOTHING
 
-    def add(self, gradient: Tensor) -> None:
-        """Add a gradient of this rank's; a zero gradient contributes nothing to the mean."""
+    def add(self, gradients: Tensor) -> None:
+        """Add gradients of this rank's, one a row.
+
+        A row that is zero contributes nothing to the mean; one that is not finite makes it ``nan``
+        in the same places.
+        """
         if self.share.blocks:
-            gradient = self.problem.ranks.sum(gradient, self.share.blocks)
-            self.summed.append(gradient)
-        norm = _finite_norm(self.problem, gradient, self.share.sub_batches[len(self.norms)])
-        self.norms.append(norm)
-        if norm > 0 and self.share.leader:
-            self.mean = self.mean + gradient / (norm * self.count)
+            gradients = self.problem.ranks.sum(gradients, self.share.blocks)
+            self.summed.append(gradients)
+        norms = self.problem.norms(gradients)
+        self.norms.append(norms)
+        if self.share.leader:
+            usable = torch.isfinite(norms) & (norms > 0)
+            factors = torch.where(usable, 1 / (norms * self.count), 0.0)
+            part = torch.mv(gradients.T, factors.to(gradients))
+            self.mean = part if self.mean is None else self.mean + part
 
-    def evaluate(self, objective: Objective) -> Tensor:
-        """The objective; its derivatives by the norms and the cosine are kept."""
-        norms = self._sum_over_ranks().requires_grad_()
+    def evaluate(self, objective: Objective, losses: Sequence[Tensor] = ()) -> Tensor:
+        """The objective; its derivatives by the norms and the cosine are kept.
+
+        Args:
+            objective: Function of :class:`Moments`.
+            losses: Those of the pieces. They are checked first.
+
+        Raises:
+            NonFiniteError: If a loss or a gradient is not finite.
+            ZeroGradientError: If all gradients are zero.
+        """
+        norms, cosine = self._norms_and_cosine(losses)
         check_zero_norms(norms)
-        cosine = to_cpu_double(dot(self.mean, self.mean)).requires_grad_()
-        self.moments = Moments(norms.detach(), cosine.detach())
-        value, (by_norms, by_cosine) = _differentiate(
-            objective(Moments(norms, cosine)), [norms, cosine]
+        self.moments = Moments(norms, cosine)
+        inputs = [norms.clone().requires_grad_(), cosine.clone().requires_grad_()]
+        value, (self.by_norms, by_cosine) = _differentiate(
+            objective(Moments(inputs[0], inputs[1])), inputs
         )
-        self.by_norms, self.by_cosine = by_norms.tolist(), float(by_cosine)
+        self.by_cosine = float(by_cosine)
         return value
 
-    def _sum_over_ranks(self) -> Tensor:
-        """The norms of all sub-batches; the mean becomes that over all of them."""
-        ranks = self.problem.ranks
+    def _norms_and_cosine(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """On the CPU, of all ranks; the mean becomes that over all of them."""
+        ranks, mean = self.problem.ranks, self.mean
+        if mean is None:
+            mean = _zero_gradient(self.problem, self.problem.differentiated)
+        found = to_host(dot(mean, mean), *losses, *self.norms)
+        cosine, self.losses = found[0], _joined(found[1 : 1 + len(losses)])
+        norms = _joined(found[1 + len(losses) :])
+        check_losses(self.losses)
+        self._check_norms(norms, mean)
+        self.mean = mean
         if ranks.alone:
-            return to_cpu_double(torch.stack(self.norms))
-        if self.mean.dim() == 0:
-            self.mean = _zero_gradient(self.problem, self.problem.differentiated)
-        self.mean = ranks.sum(self.mean)
-        norms = torch.zeros(self.count, dtype=torch.float64, device="cpu")
+            return norms, cosine
+        self.mean = ranks.sum(mean)
+        every = torch.zeros(self.count, dtype=torch.float64, device="cpu")
         if self.share.leader:
-            for d, norm in zip(self.share.sub_batches, self.norms, strict=True):
-                norms[d] = to_cpu_double(norm)
-        return ranks.sum(norms)
+            every[list(self.share.sub_batches)] = norms
+        return ranks.sum(every), to_cpu_double(dot(self.mean, self.mean))
 
-    def direction(self, index: int, gradient: Tensor) -> Tensor:
-        """``v_d = Phi_c (2/D) (u - u_d <u_d, u>) / ||g_d|| + Phi_{n_d} u_d``.
+    def _check_norms(self, norms: Tensor, mean: Tensor) -> None:
+        bad = (~torch.isfinite(norms)).nonzero().flatten().tolist()
+        if bad:
+            d = self.share.sub_batches[bad[0]]
+            _check_finite(self.problem, mean, d)
+            check_norm(float(norms[bad[0]]), f"sub-batch {d}")
+
+    def directions(self, first: int, gradients: Tensor) -> Tensor:
+        """``v_d = Phi_c (2/D) (u - u_d <u_d, u>) / ||g_d|| + Phi_{n_d} u_d``, one a row.
 
         With ``u_d = g_d / ||g_d||``, ``u`` their mean, and the derivatives ``Phi_c`` by the cosine
         and ``Phi_{n_d}`` by the norm.
 
         Args:
-            index: Which of this rank's sub-batches.
-            gradient: Its gradient ``g_d``.
+            first: The index of the first row among this rank's sub-batches.
+            gradients: The gradients ``g_d`` of consecutive sub-batches.
         """
+        assert self.mean is not None  # set by `evaluate`
+        own = range(first, first + len(gradients))
         if self.share.blocks:
-            gradient = self.summed[index]
-        d = self.share.sub_batches[index]
-        norm = float(self.moments.norms[d])
-        if norm == 0:
-            return torch.zeros_like(gradient)
-        unit = gradient / norm
-        along = float(dot(unit, self.mean))
-        weight = 2 * self.by_cosine / (self.count * norm)
-        return torch.add(weight * self.mean, unit, alpha=self.by_norms[d] - weight * along)
+            gradients = torch.cat(self.summed)[own.start : own.stop]
+        d = [self.share.sub_batches[i] for i in own]
+        norms = self.moments.norms[d]
+        known = norms > 0
+        safe = torch.where(known, norms, 1.0)
+        weights = torch.where(known, 2 * self.by_cosine / (self.count * safe), 0.0)
+        table = torch.stack([safe, weights, self.by_norms[d]])
+        safe, weights, by_norms = table.to(gradients)[:, :, None]
+        units = gradients / safe
+        along = (units @ self.mean)[:, None]
+        found: Tensor = units.mul_(by_norms - weights * along).addcmul_(weights, self.mean)
+        return found
 
 
 class AllGradients:
@@ -101,34 +150,69 @@ class AllGradients:
         problem: The model and its loss.
         count: Number of sub-batches ``D`` over all ranks.
         share: This rank's part of the plan.
+
+    Attributes:
+        losses: After :meth:`evaluate`, the losses of the pieces, float64 on the CPU.
     """
 
     def __init__(self, problem: Problem, count: int, share: RankShare) -> None:
         self.problem, self.count, self.share = problem, count, share
-        self.gradients: list[Tensor] = []
+        self.added: list[Tensor] = []
+        self.losses = _NOTHING
 
-    def add(self, gradient: Tensor) -> None:
-        """Add a gradient of this rank's."""
-        _finite_norm(self.problem, gradient, self.share.sub_batches[len(self.gradients)])
-        self.gradients.append(gradient)
+    def add(self, gradients: Tensor) -> None:
+        """Add gradients of this rank's, one a row."""
+        self.added.append(gradients)
 
-    def evaluate(self, objective: Objective) -> Tensor:
-        """The objective; its derivative by the Gram matrix is kept."""
-        names, own = self.problem.differentiated, self.gradients
-        self.gradients = list(on_every_rank(self.problem, self.count, self.share, own, names))
-        gram = self.problem.gram(self.gradients).requires_grad_()
+    def evaluate(self, objective: Objective, losses: Sequence[Tensor] = ()) -> Tensor:
+        """The objective; its derivative by the Gram matrix is kept. As for ``MeanDirection``."""
+        gram = self._gram(losses).requires_grad_()
         check_zero_norms(gram.diagonal(), tolerated=0)
         self.moments = moments(gram.detach())
         value, (by_gram,) = _differentiate(objective(moments(gram)), [gram])
         self.weights = by_gram + by_gram.T
         return value
 
-    def direction(self, index: int, gradient: Tensor) -> Tensor:
-        """``v_d = sum_j (A + A^T)_dj g_j`` with ``A = dPhi/dK``."""
-        return weighted_sum(self.weights[self.share.sub_batches[index]], self.gradients)
+    def _gram(self, losses: Sequence[Tensor]) -> Tensor:
+        """The Gram matrix of all sub-batches, on the CPU; losses and gradients are checked."""
+        problem, added = self.problem, self.added
+        self.added = []
+        own = added[0] if len(added) == 1 else torch.cat(added) if added else None
+        if own is not None and problem.ranks.alone and not problem.sharded:
+            self.gradients = own
+            gram, *found = to_host(gram_matrix(own), *losses)
+            self._check(gram.diagonal().sqrt(), found, own)
+            return gram
+        if own is not None:
+            norms, *found = to_host(problem.norms(own), *losses)
+            self._check(norms, found, own)
+        rows = [] if own is None else list(own)
+        names = problem.differentiated
+        every = on_every_rank(problem, self.count, self.share, rows, names)
+        self.gradients = torch.stack(list(every))
+        return problem.gram(self.gradients)
+
+    def _check(self, norms: Tensor, losses: Sequence[Tensor], own: Tensor) -> None:
+        self.losses = _joined(losses)
+        check_losses(self.losses)
+        for index in (~torch.isfinite(norms)).nonzero().flatten().tolist():
+            d = self.share.sub_batches[index]
+            _check_finite(self.problem, own[index], d)
+            check_norm(float(norms[index]), f"sub-batch {d}")
+
+    def directions(self, first: int, gradients: Tensor) -> Tensor:
+        """``v_d = sum_j (A + A^T)_dj g_j`` with ``A = dPhi/dK``, one a row."""
+        own = [self.share.sub_batches[first + i] for i in range(len(gradients))]
+        return self.weights[own].to(self.gradients) @ self.gradients
 
 
 Collector = MeanDirection | AllGradients
+_NOTHING = torch.zeros(0, dtype=torch.float64, device="cpu")
+
+
+def _joined(values: Sequence[Tensor]) -> Tensor:
+    """Numbers and vectors in one vector."""
+    return torch.cat([v.reshape(-1) for v in values]) if values else _NOTHING
 
 
 def on_every_rank(
@@ -157,11 +241,8 @@ def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[Tensor, tuple[T
     return value.detach(), zeros_if_missing(found, inputs)
 
 
-def _finite_norm(problem: Problem, gradient: Tensor, d: int) -> Tensor:
-    norm = problem.norm(gradient)
-    if not torch.isfinite(norm):
-        names = problem.differentiated
-        parts = torch.split(gradient, [problem.start[n].numel() for n in names])
-        check_finite_parts(parts, names, f"The gradient of sub-batch {d}")
-        check_norm(float(norm), f"sub-batch {d}")
-    return norm
+def _check_finite(problem: Problem, gradient: Tensor, d: int) -> None:
+    """Raise for a gradient that is not finite, and name the parameters."""
+    names = problem.differentiated
+    parts = torch.split(gradient, [problem.start[n].numel() for n in names])
+    check_finite_parts(parts, names, f"The gradient of sub-batch {d}")

@@ -13,7 +13,6 @@ all pieces, :class:`Stream` one at a time. Both are exact.
 from __future__ import annotations
 
 import abc
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -23,23 +22,27 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
-from neuroinit.common.tensors import accumulate, to_cpu_double, weighted_sum
+from neuroinit.common.tensors import to_cpu_double, weighted_rows
 from neuroinit.gradients.directions import AllGradients, Collector, MeanDirection, Objective
-from neuroinit.gradients.first_order import piece_gradients, sub_batch_gradients
 from neuroinit.gradients.measures import Moments
-from neuroinit.gradients.pieces import (
+from neuroinit.gradients.passes.first_order import piece_rows, sub_batch_gradients
+from neuroinit.gradients.passes.pieces import (
     Pass,
     passes_over,
     second_backward,
     streamed_pieces,
-    streamed_samples,
+    takes_copies,
 )
+from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
-from neuroinit.gradients.trials import try_separating
+from neuroinit.gradients.streamed_products import (
+    known_products,
+    rolling_products,
+    simple_products,
+)
 from neuroinit.model.finite import check_derivative
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
-from neuroinit.model.session import Session
 
 HELD_PIECES = 8  # overlapping pieces whose gradients `stream` holds at once, or more if small
 
@@ -120,12 +123,12 @@ class ExactEngine(Engine):
     def _derivative(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> Derivative:
-        if not plan.one_forward:
+        if not plan.one_forward or takes_copies(point.problem, plan):
             try_separating(point, batch)
         losses: list[Tensor] = []
         value, by_scale = self._differentiate(point, batch, plan, objective, collector, losses)
-        check_derivative(by_scale, point.problem.scaled)
-        loss = float((plan.weights @ to_cpu_double(torch.stack(losses))).mean())
+        by_scale = check_derivative(to_cpu_double(by_scale), point.problem.scaled)
+        loss = float((plan.weights @ collector.losses).mean())
         return Derivative(float(value), by_scale, collector.moments, loss)
 
     @abc.abstractmethod
@@ -138,7 +141,7 @@ class ExactEngine(Engine):
         collector: Collector,
         losses: list[Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """The objective and its derivative; the losses of the pieces are appended."""
+        """The objective and its derivative on the device; the losses of the pieces are appended."""
 
 
 class Keep(ExactEngine):
@@ -157,13 +160,12 @@ class Keep(ExactEngine):
         losses: list[Tensor],
     ) -> tuple[Tensor, Tensor]:
         problem = point.problem
-        samples, names = plan.microbatch or problem.layout.size(batch), problem.differentiated
+        samples, names = plan.microbatch or plan.samples, problem.differentiated
         with point.session(second_order=True, scale_variables=True) as session:
             passes = list(passes_over(session, batch, plan, names, samples, create_graph=True))
             losses += [loss for made in passes for loss in made.losses]
-            vectors = [vector for made in passes for vector in made.vectors]
-            value, directions = _directions(plan, vectors, objective, collector)
-            del vectors
+            rows = [_rows(passes)]
+            value, directions = _directions(plan, rows, objective, collector, losses)
             return value, second_backward(session, passes, directions)
 
 
@@ -186,80 +188,46 @@ class Stream(ExactEngine):
         products: Iterator[Tensor]
         if plan.simple or len(plan.pieces) > max(HELD_PIECES, streamed_pieces(point.problem)):
             with point.session() as session:
-                for _, gradient in sub_batch_gradients(session, batch, plan, names, losses):
-                    collector.add(gradient)
-            value = collector.evaluate(objective)
-            compute = _simple_products if plan.simple else _rolling_products
+                for gradient in sub_batch_gradients(session, batch, plan, names, losses):
+                    collector.add(gradient[None])
+            value = collector.evaluate(objective, losses)
+            compute = simple_products if plan.simple else rolling_products
             with point.session(second_order=True, scale_variables=True) as session:
                 products = compute(session, batch, plan, collector)
                 return value, sum(products, torch.zeros(()))
         with point.session() as session:
-            vectors = list(piece_gradients(session, batch, plan, names, losses))
-        value, directions = _directions(plan, vectors, objective, collector)
-        del vectors
+            rows = [torch.cat(list(piece_rows(session, batch, plan, names, losses)))]
+        value, directions = _directions(plan, rows, objective, collector, losses)
         with point.session(second_order=True, scale_variables=True) as session:
-            products = _known_products(session, batch, plan, iter(directions))
+            products = known_products(session, batch, plan, directions)
             return value, sum(products, torch.zeros(()))
 
 
+def _rows(passes: list[Pass]) -> Tensor:
+    rows = [made.rows for made in passes]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
 def _directions(
-    plan: Plan, vectors: list[Tensor], objective: Objective, collector: Collector
-) -> tuple[Tensor, list[Tensor]]:
-    """The objective, and the direction of every piece, from the gradients of all pieces."""
-    for weights in plan.weights:
-        collector.add(weighted_sum(weights, vectors))
-    value = collector.evaluate(objective)
-    directions = [torch.zeros_like(vector) for vector in vectors]
-    for d, weights in enumerate(plan.weights):
-        direction = collector.direction(d, weighted_sum(weights, vectors))
-        accumulate(weights, direction, directions)
-    return value, directions
+    plan: Plan,
+    rows: list[Tensor],
+    objective: Objective,
+    collector: Collector,
+    losses: list[Tensor],
+) -> tuple[Tensor, Tensor]:
+    """The objective, and the direction of every piece, from the gradients of all pieces.
 
-
-# -- one graph at a time ---------------------------------------------------------------------------
-
-
-def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
-    problem = session.problem
-    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
-    names = problem.differentiated
-    return passes_over(session, batch, plan, names, samples, pieces, create_graph=True)
-
-
-def _simple_products(
-    session: Session, batch: Batch, plan: Plan, collector: Collector
-) -> Iterator[Tensor]:
-    """Every sub-batch is one piece: its gradient and its product come from the same graph."""
-    count = itertools.count()
-    for made in _graphs(session, batch, plan):
-        directions = [collector.direction(next(count), vector) for vector in made.vectors]
-        yield second_backward(session, [made], directions, retain_graph=plan.one_forward)
-
-
-def _known_products(
-    session: Session, batch: Batch, plan: Plan, directions: Iterator[Tensor]
-) -> Iterator[Tensor]:
-    """The directions of all pieces are known."""
-    for made in _graphs(session, batch, plan):
-        own = list(itertools.islice(directions, len(made.losses)))
-        yield second_backward(session, [made], own)
-
-
-def _rolling_products(
-    session: Session, batch: Batch, plan: Plan, collector: Collector
-) -> Iterator[Tensor]:
-    """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
-    waiting: dict[int, Tensor] = {}
-    ready: list[int] = []
-    last = [int(column.nonzero().max()) if column.any() else 0 for column in plan.weights.T]
-    most, names = streamed_pieces(session.problem), session.problem.differentiated
-    for d, gradient in sub_batch_gradients(session, batch, plan, names):
-        direction = collector.direction(d, gradient)
-        for s in plan.weights[d].nonzero().flatten().tolist():
-            waiting[s] = waiting.get(s, 0) + float(plan.weights[d, s]) * direction
-        ready += [s for s in waiting if last[s] == d]
-        if len(ready) >= most or d == len(plan.weights) - 1:
-            part = replace(plan, pieces=tuple(plan.pieces[s] for s in ready))
-            directions = iter([waiting.pop(s) for s in ready])
-            yield from _known_products(session, batch, part, directions)
-            ready = []
+    Args:
+        plan: The weights of the pieces.
+        rows: The gradients of the pieces as one matrix; the list is emptied to free them early.
+        objective: Function of the moments.
+        collector: It gets the gradients of the sub-batches.
+        losses: Of the pieces.
+    """
+    gradients = rows.pop()
+    if not plan.simple:
+        gradients = weighted_rows(plan.weights, gradients)
+    collector.add(gradients)
+    value = collector.evaluate(objective, losses)
+    directions = collector.directions(0, gradients)
+    return value, directions if plan.simple else weighted_rows(plan.weights.T, directions)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
-from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
+from neuroinit.common.tensors import flatten, sum_dtype, unflatten, zeros_if_missing
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, part_of
 from neuroinit.kernels.function_mode import differentiate
@@ -29,24 +29,24 @@ def gradient_and_product(
     point: Point,
     batch: Batch,
     plan: Plan,
-    direction: Callable[[Tensor], Tensor | None],
+    direction: Callable[[Tensor, Tensor], Tensor | None],
     engine: Engine,
     sub_batch: int = 0,
-) -> tuple[float, Tensor, Tensor | None]:
-    """The loss and gradient ``g`` of a sub-batch, and ``H v`` for ``v = direction(g)``.
+) -> Tensor | None:
+    """``H v`` for ``v = direction(loss, g)``, with the loss and gradient ``g`` of a sub-batch.
 
     Args:
         point: Where the parameters stand.
         batch: A prepared batch.
         plan: Its pieces.
-        direction: Gives ``v`` from ``g``, the gradient by all parameters as a flat vector; or
-            ``None`` if no product is needed.
+        direction: Gives ``v`` from the loss and from ``g``, the gradient by all parameters as a
+            flat vector, both on the device; or ``None`` if no product is needed.
         engine: One that keeps graphs continues from the graphs of the first pass; another computes
             them again, one at a time.
         sub_batch: Which sub-batch.
 
     Returns:
-        Loss, ``g``, and ``<W_k, [H v]_k>`` for every scale.
+        ``<W_k, [H v]_k>`` for every scale, on the device; ``None`` without a direction.
     """
     ranks = point.problem.ranks
     with (
@@ -59,19 +59,19 @@ def gradient_and_product(
             loss, gradient = _sum_of_graphs(point.problem, graphs)
         else:
             loss, gradient = _first_order(session, batch, plan, sub_batch)
-        v = direction(gradient)
+        v = direction(loss, gradient)
         if v is None:
-            return loss, gradient, None
+            return None
         if not engine.keeps_graphs:
-            return loss, gradient, _hessian_product(session, batch, plan, sub_batch, v)
+            return _hessian_product(session, batch, plan, sub_batch, v)
         outputs = [g for _, _, piece in graphs for g in piece]
         vectors = [part for a, _, piece in graphs for part in unflatten(a * v, piece)]
-        return loss, gradient, ranks.sum(session.second_backward(outputs, vectors))
+        return ranks.sum(session.second_backward(outputs, vectors))
 
 
 def gradient(
     point: Point, batch: Batch, plan: Plan, names: Sequence[str], sub_batch: int = 0
-) -> tuple[float, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The loss of a sub-batch and its gradient by some parameters, as a flat vector."""
     with point.session() as session:
         return _first_order(session, batch, plan, sub_batch, names)
@@ -79,7 +79,7 @@ def gradient(
 
 def curvature_derivative(
     point: Point, batch: Batch, plan: Plan, function: ScalarFunction, engine: Engine
-) -> tuple[float, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """A function of the gradient ``g`` and of ``h = H g``, and its derivative by the scales.
 
     With ``a`` and ``b`` the derivatives of the function by ``g`` and ``h``, its derivative by the
@@ -98,7 +98,7 @@ def curvature_derivative(
         engine: See above.
 
     Returns:
-        Loss, ``g``, the function's value, and its derivative by every scale.
+        Loss, ``g``, the function's value, and its derivative by every scale, all on the device.
     """
     one_graph = engine.keeps_graphs and point.problem.ranks.alone
     with point.session(second_order=True) as session, named_operator():
@@ -125,31 +125,41 @@ def _graphs(
         yield a, loss.detach(), session.gradient(loss, names, create_graph)
 
 
-def _sum_of_graphs(problem: Problem, graphs: list[Graph]) -> tuple[float, Tensor]:
-    loss = sum(a * float(value) for a, value, _ in graphs)
+def _sum_of_graphs(problem: Problem, graphs: list[Graph]) -> tuple[Tensor, Tensor]:
+    loss = _weighted_loss(problem, [(a, value) for a, value, _ in graphs])
     total = _sum([a * flatten(g) for a, _, g in graphs]) if graphs else None
     return _sum_over_ranks(problem, loss, total)
 
 
 def _first_order(
     session: Session, batch: Batch, plan: Plan, sub_batch: int, names: Sequence[str] | None = None
-) -> tuple[float, Tensor]:
-    loss, total = 0.0, None
+) -> tuple[Tensor, Tensor]:
+    losses: list[tuple[float, Tensor]] = []
+    total = None
     for a, value, piece in _graphs(session, batch, plan, sub_batch, False, names):
-        loss += a * float(value)
+        losses.append((a, value))
         total = a * flatten(piece) if total is None else total.add_(flatten(piece), alpha=a)
+    loss = _weighted_loss(session.problem, losses)
     return _sum_over_ranks(session.problem, loss, total, names)
 
 
+def _weighted_loss(problem: Problem, losses: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """The sum of weighted losses, on the device."""
+    if not losses:
+        return torch.zeros((), dtype=sum_dtype(problem.unit_scales), device=problem.device)
+    values = torch.stack([value for _, value in losses])
+    weights = torch.tensor([a for a, _ in losses], dtype=torch.float64, device="cpu")
+    return torch.dot(values, weights.to(values))
+
+
 def _sum_over_ranks(
-    problem: Problem, loss: float, gradient: Tensor | None, names: Sequence[str] | None = None
-) -> tuple[float, Tensor]:
+    problem: Problem, loss: Tensor, gradient: Tensor | None, names: Sequence[str] | None = None
+) -> tuple[Tensor, Tensor]:
     """The sums of all ranks' losses and gradients; a rank without pieces has no gradient."""
     if gradient is None:
         names = names or problem.differentiated
         gradient = torch.zeros_like(flatten([problem.start[n] for n in names]))
-    losses = torch.tensor(loss, dtype=torch.float64, device="cpu")
-    return float(problem.ranks.sum(losses)), problem.ranks.sum(gradient)
+    return problem.ranks.sum(loss.to(sum_dtype(loss))), problem.ranks.sum(gradient)
 
 
 def _hessian_product(
@@ -164,7 +174,7 @@ def _hessian_product(
 
 def _sum_of_parts(problem: Problem, parts: list[Tensor]) -> Tensor:
     """Derivatives by the scales, summed over pieces and ranks; a rank may have no piece."""
-    own = _sum(parts) if parts else torch.zeros_like(problem.unit_scales)
+    own = _sum(parts) if parts else torch.zeros_like(problem.unit_scales, device=problem.device)
     return problem.ranks.sum(own)
 
 
@@ -200,10 +210,10 @@ def _sum(vectors: list[Tensor]) -> Tensor:
 
 def _in_one_graph(
     session: Session, batch: Batch, plan: Plan, function: ScalarFunction
-) -> tuple[float, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     theta = session.point.tensors(session.problem.differentiated)
     graphs = list(_graphs(session, batch, plan, 0))
-    loss = sum(a * float(value) for a, value, _ in graphs)
+    loss = _weighted_loss(session.problem, [(a, value) for a, value, _ in graphs])
     g = tuple(
         torch.stack([a * piece[k] for a, _, piece in graphs]).sum(0) for k in range(len(theta))
     )
@@ -218,7 +228,7 @@ def _in_one_graph(
 
 def _in_passes(
     session: Session, batch: Batch, plan: Plan, function: ScalarFunction
-) -> tuple[float, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     theta = session.point.tensors(session.problem.differentiated)
     loss, g = _first_order(session, batch, plan, 0)
     value, a, b = _derivatives(function, g, _full_product(session, batch, plan, g))

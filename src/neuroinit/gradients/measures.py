@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,24 +20,41 @@ class Moments:
         norms: ``||g_d||``, shape ``(D,)``.
         cosine: GradCosine over all pairs, ``|| mean_d g_d/||g_d|| ||^2`` (Alg. 1, line 6).
         gram: ``K``, shape ``(D, D)``, or ``None`` where it was not asked for.
+        contrast: Computes the agreement when it is first read; ``None`` where it cannot be had.
+
+    Example:
+        >>> two = Moments(norms=torch.tensor([3.0, 5.0]), cosine=torch.tensor(0.75))
+        >>> float(two.norm), float(two.distinct_cosine)
+        (4.0, 0.5)
     """
 
     norms: Tensor
     cosine: Tensor
     gram: Tensor | None = None
+    contrast: Callable[[], Tensor] | None = None
 
     @property
     def norm(self) -> Tensor:
-        """Gradient norm GN: the mean of the norms (Alg. 1, line 4)."""
+        """The mean of the norms, GN (Alg. 1, line 4)."""
         return self.norms.mean()
 
     @property
     def distinct_cosine(self) -> Tensor:
         """GradCosine over the pairs ``i != j``, as in the authors' released code."""
-        count = len(self.norms)
+        count, directed = len(self.norms), int((self.norms > 0).sum())
         if count == 1:
             return self.cosine * 0 + 1
-        return (count * self.cosine - 1) / (count - 1)
+        return (count * self.cosine - directed / count) / (count - 1)
+
+    @property
+    def agreement(self) -> Tensor:
+        """Mean cosine of the pairs ``i != j`` beyond what a network learns without its input.
+
+        It costs as much as the other moments together; see the page Agreement of the documentation.
+        """
+        if self.contrast is None:
+            raise ValueError("The agreement is known to the objective of an engine only.")
+        return self.contrast()
 
     @property
     def variance(self) -> Tensor:
@@ -60,10 +78,20 @@ def cosines(gram: Tensor) -> Tensor:
     """``K_ij / sqrt(K_ii K_jj)``, the cosine of every pair (Alg. 1, line 5).
 
     A gradient that is exactly zero has no direction; its cosines count as 0.
+
+    Args:
+        gram: Of shape ``(..., D, D)``.
     """
-    norms = gram.diagonal().sqrt()
+    norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     safe = torch.where(norms > 0, norms, torch.ones_like(norms))
-    return gram / (safe[:, None] * safe[None, :])
+    return gram / (safe[..., :, None] * safe[..., None, :])
+
+
+def distinct_mean(cosines: Tensor) -> Tensor:
+    """The mean over the pairs ``i != j`` of a ``(D, D)`` matrix; nan for ``D = 1``."""
+    count = len(cosines)
+    pairs = cosines.new_tensor(count * (count - 1.0))
+    return (cosines.sum() - cosines.diagonal().sum()) / pairs
 
 
 def variance(gram: Tensor) -> Tensor:
@@ -72,7 +100,7 @@ def variance(gram: Tensor) -> Tensor:
 
 
 def theta(norms: Tensor, cosines: Tensor, smoothness: float = 1.0) -> Tensor:
-    """``H g_max^2 / n * sum_ij (g_max/g_min - cos_ij)``, the bound of Eq. 5.
+    """``H g_max^2 / n * sum_ij (g_max/g_min - cos_ij)``, the bound of Eq. 4.
 
     Args:
         norms: ``||g_i||``, shape ``(n,)``.

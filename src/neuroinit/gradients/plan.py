@@ -18,8 +18,8 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.checks import check_choice, check_count, check_overlap
+from neuroinit.gradients.passes.trials import samples_are_independent
 from neuroinit.gradients.sub_batches import SPLITS, sub_batches
-from neuroinit.gradients.trials import samples_are_independent
 from neuroinit.model.problem import Problem
 
 BATCH_STATS = ("sub-batch", "batch")
@@ -49,6 +49,11 @@ class Plan:
         return len(self.pieces) == len(self.weights) and bool(
             torch.equal(self.weights, _identity(len(self.pieces)))
         )
+
+    @property
+    def samples(self) -> int:
+        """Samples in all pieces; overlapping ones count more than once."""
+        return sum(stop - start for start, stop in self.pieces)
 
     @property
     def largest(self) -> int:

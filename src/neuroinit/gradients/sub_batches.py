@@ -8,6 +8,8 @@ from fractions import Fraction
 
 from neuroinit.common.batches import Interval
 
+USUAL = 8  # sub-batches of NIO and of `gradient_stats`, so that their numbers compare
+
 
 def sub_batches(size: int, count: int, overlap: float, rule: str) -> list[Interval]:
     """Cut ``size`` samples into ``count`` intervals ``(start, stop)``.
@@ -15,7 +17,7 @@ def sub_batches(size: int, count: int, overlap: float, rule: str) -> list[Interv
     Args:
         size: Number of samples ``B``.
         count: Number of sub-batches ``D``.
-        overlap: Overlap ratio ``r`` of the paper's Eq. 8.
+        overlap: Overlap ratio ``r`` of the paper's Eq. 7.
         rule: ``"cover"``, ``"paper"`` or ``"reference"``, see :data:`SPLITS`.
 
     Raises:
@@ -40,6 +42,11 @@ def sub_batches(size: int, count: int, overlap: float, rule: str) -> list[Interv
     return intervals
 
 
+def usual_count(size: int) -> int:
+    """The usual number of sub-batches; small batches have fewer, of two samples or more each."""
+    return min(USUAL, max(min(2, size), size // 2))
+
+
 def _cover(size: int, count: int, overlap: float) -> list[Interval]:
     """Ours: sub-batches of one length, evenly spaced, that use every sample."""
     length = math.ceil(size / (count - _exact(overlap) * (count - 1)))
@@ -48,7 +55,7 @@ def _cover(size: int, count: int, overlap: float) -> list[Interval]:
 
 
 def _paper(size: int, count: int, overlap: float) -> list[Interval]:
-    """Eq. 8 to the letter; for D > 2 it leaves the end of the batch unused."""
+    """Eq. 7 to the letter; for D > 2 it leaves the end of the batch unused."""
     length = math.ceil(size / (count - _exact(overlap)))
     starts = [math.floor(length * d * (1 - _exact(overlap))) for d in range(count)]
     return [(start, min(start + length, size)) for start in starts]

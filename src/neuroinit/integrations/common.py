@@ -11,7 +11,7 @@ from torch import nn
 
 from neuroinit.distributed.ranks import alone
 from neuroinit.integrations.past import Reason
-from neuroinit.run.result import Result
+from neuroinit.run.results.result import Result, StepRecord
 
 PREFIX = "neuroinit/"
 CURVES = ("loss", "cosine", "norm", "norm_max", "norm_min")
@@ -71,8 +71,12 @@ def metrics(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
     if not result.history and ends:
         yield 0, ends
     for record in result.history:
-        values = {PREFIX + name: record[name] for name in CURVES if math.isfinite(record[name])}
-        yield record.step, {**values, **(ends if record.step == 0 else {})}
+        yield record.step, {**curves(record), **(ends if record.step == 0 else {})}
+
+
+def curves(record: StepRecord, prefix: str = PREFIX) -> dict[str, float]:
+    """The finite numbers of a step, by the names under which they are logged."""
+    return {prefix + name: record[name] for name in CURVES if math.isfinite(record[name])}
 
 
 def once_for_all(compute: Callable[[], Result], rank: int, broadcast: Broadcast | None) -> Result:

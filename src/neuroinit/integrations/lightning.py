@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from neuroinit.common.errors import needs_extra
-from neuroinit.common.random_state import isolated
+from neuroinit.common.process.random_state import isolated
 from neuroinit.integrations.common import (
     check_alone,
     leave_alone,
@@ -23,8 +23,7 @@ from neuroinit.integrations.common import (
 from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
 from neuroinit.integrations.past import Event, Reason, note, reason_to_leave
 from neuroinit.methods.base import Initialization
-from neuroinit.run.optimize import optimize
-from neuroinit.run.result import Result
+from neuroinit.run.results.result import Result
 
 with needs_extra("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -47,9 +46,11 @@ class InitCallback(Callback):
     With several processes the first one computes, and all use its scales.
 
     Args:
-        method: What to optimize; by default NIO with the fields below. With SGD, NIO gets
-            the highest learning rate of its schedule as ``rate``, unless you pass a method.
+        method: What to optimize; by default NIO with the fields below, for the trainer's optimizer
+            at the highest learning rate of its schedule. A method that you pass is run as it is.
         force: Initialize a module whose weights were loaded or trained before.
+        verify: As for :func:`neuroinit.nio_`, unless you pass a method or there are several
+            optimizers: short trainings on copies of the parameters verify the result.
         log_metrics: Send the record of every step, and before and after, to the trainer's loggers.
         **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
             arguments of :func:`neuroinit.optimize`, such as ``engine="stream"``.
@@ -70,10 +71,11 @@ class InitCallback(Callback):
         method: Initialization | None = None,
         *,
         force: bool = False,
+        verify: bool = True,
         log_metrics: bool = True,
         **options: Unpack[CallbackOptions],
     ) -> None:
-        self.settings = callback_settings(method, options)
+        self.settings = callback_settings(method, options, verify)
         self.force, self.log_metrics = force, log_metrics
         self.done = False
         self.result: Result | None = None
@@ -121,13 +123,7 @@ class InitCallback(Callback):
             for loader in batches.loaders.flattened:
                 stack.enter_context(undisturbed(loader))
             stack.enter_context(_silent(trainer, module))
-            return optimize(
-                module,
-                batches,
-                method=self.settings.method_for(trainer.optimizers),
-                compute_loss=_training_loss,
-                **self.settings.options,
-            )
+            return self.settings.run(module, batches, _training_loss, trainer.optimizers)
 
     def state_dict(self) -> dict[str, bool]:
         """What a checkpoint keeps."""

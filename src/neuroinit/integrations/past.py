@@ -10,7 +10,6 @@ import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from weakref import WeakKeyDictionary
 
 from torch import nn
@@ -105,13 +104,8 @@ def _had(module: nn.Module, event: Event) -> bool:
 
 def _touched(model: nn.Module, method: Initialization) -> set[int]:
     """The identities of the parameters that a method would change."""
-    return {
-        id(p)
-        for n, p in model.named_parameters()
-        if p.requires_grad
-        and any(fnmatchcase(n, pattern) for pattern in method.include)
-        and not any(fnmatchcase(n, pattern) for pattern in method.exclude)
-    }
+    takes = method.selection().takes
+    return {id(p) for n, p in model.named_parameters() if p.requires_grad and takes(n)}
 
 
 def _parts(model: nn.Module, touched: set[int]) -> Iterator[tuple[str, nn.Module]]:

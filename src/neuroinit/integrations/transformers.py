@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Unpack
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from neuroinit.common.checks import check_callable
@@ -28,8 +28,7 @@ from neuroinit.integrations.options import CallbackOptions, callback_settings, s
 from neuroinit.integrations.past import Event, Reason, note, reason_to_leave
 from neuroinit.methods.base import Initialization
 from neuroinit.model.problem import ComputeLoss
-from neuroinit.run.optimize import optimize
-from neuroinit.run.result import Result
+from neuroinit.run.results.result import Result
 
 with needs_extra("transformers"):
     from accelerate.utils import broadcast_object_list
@@ -52,18 +51,6 @@ with needs_extra("transformers"):
     )
 
 
-def model_loss(model: nn.Module, batch: Inputs) -> Tensor:
-    """The loss that a Hugging Face model computes by itself when a batch has labels."""
-    output = model(**batch)
-    loss: Tensor | None = output.get("loss") if isinstance(output, dict) else None
-    if loss is None:
-        raise TypeError(
-            f"`{type(model).__name__}` returns no `loss` for a batch with {sorted(batch)}. Give "
-            "the batches labels, or pass `compute_loss=lambda model, batch: ...`."
-        )
-    return loss
-
-
 class InitCallback(TrainerCallback):
     """Optimizes the initialization when training begins, for the trainer's own loss.
 
@@ -77,11 +64,13 @@ class InitCallback(TrainerCallback):
     processes the first one computes, and all use its scales.
 
     Args:
-        method: What to optimize; by default NIO with the fields below. With SGD, NIO gets
-            the highest learning rate of its schedule as ``rate``, unless you pass a method.
+        method: What to optimize; by default NIO with the fields below, for the trainer's optimizer
+            at the highest learning rate of its schedule. A method that you pass is run as it is.
         compute_loss: ``compute_loss(model, batch)``; by default ``compute_loss`` of the trainer,
             with its label smoothing or ``compute_loss_func``.
         force: Initialize a model whose weights were loaded or trained before.
+        verify: As for :func:`neuroinit.nio_`, unless you pass a method or there are several
+            optimizers: short trainings on copies of the parameters verify the result.
         **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
             arguments of :func:`neuroinit.optimize`, such as ``engine="stream"``.
 
@@ -101,9 +90,10 @@ class InitCallback(TrainerCallback):
         *,
         compute_loss: ComputeLoss | None = None,
         force: bool = False,
+        verify: bool = True,
         **options: Unpack[CallbackOptions],
     ) -> None:
-        self.settings = callback_settings(method, options)
+        self.settings = callback_settings(method, options, verify)
         if compute_loss is not None:
             check_callable("compute_loss", compute_loss)
         self.compute_loss, self.force = compute_loss, force
@@ -162,13 +152,9 @@ class InitCallback(TrainerCallback):
         loader = getattr(loader, "base_dataloader", loader)
         compute_loss = self.compute_loss or _loss_of(trainer)
         with undisturbed(loader), muted(trainer, "log") if trainer else nullcontext():
-            return optimize(
-                model,
-                TrainerBatches(trainer, loader),
-                method=self.settings.method_for([] if optimizer is None else [optimizer]),
-                compute_loss=compute_loss,
-                **self.settings.options,
-            )
+            optimizers = [] if optimizer is None else [optimizer]
+            batches = TrainerBatches(trainer, loader)
+            return self.settings.run(model, batches, compute_loss, optimizers)
 
 
 def _loss_of(trainer: Trainer | None) -> ComputeLoss:

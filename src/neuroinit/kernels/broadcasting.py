@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuroinit.kernels.batched import row_sums
 from neuroinit.kernels.context import (
     KernelContext,
     PieceParameters,
     Saved,
     Slices,
-    per_slice,
     transforms_active,
     without_function_mode,
 )
@@ -107,11 +107,20 @@ def _repeat(p: Tensor, x: Tensor, context: KernelContext, pieces: PieceParameter
     return found
 
 
+def repeat_for_pieces(p: Tensor, context: KernelContext, pieces: PieceParameters) -> Tensor:
+    """``p`` once for every piece, of shape ``(pieces, *shape of p)``."""
+    leaf, shape = pieces.known_leaf(p), (len(pieces.intervals), *p.shape)
+    if leaf is None:
+        return p.expand(shape)
+    found: Tensor = _RepeatRows.apply(p, leaf, shape, context, None)  # type: ignore[no-untyped-call]
+    return found
+
+
 class _RepeatRows(torch.autograd.Function):
     """``q[i] = p`` for every row, without a copy.
 
     The gradient is the sum over rows; in the first backward the sums over the rows of every piece,
-    by the leaf of ``p``.
+    by the leaf of ``p``. Without slices a row is a piece.
     """
 
     @staticmethod
@@ -129,9 +138,7 @@ class _RepeatRows(torch.autograd.Function):
     @staticmethod
     @without_function_mode
     def backward(ctx: Any, saved: Saved, g: Tensor) -> tuple[Tensor | None, ...]:
-        def row_sum(g: Tensor) -> Tensor:
-            return g.sum(0).reshape(ctx.shape)
-
         if ctx.context.first_backward:
-            return None, per_slice(row_sum, ctx.slices, g), None, None, None
-        return row_sum(g), None, None, None, None
+            own = g if ctx.slices is None else row_sums(g, ctx.slices)
+            return None, own.reshape(len(own), *ctx.shape), None, None, None
+        return g.sum(0).reshape(ctx.shape), None, None, None, None

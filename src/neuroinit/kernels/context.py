@@ -16,7 +16,7 @@ can be differentiated any number of times, so that the passes above are exact fo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +25,26 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-Slices = list[slice] | None
 Saved = tuple[Tensor, ...]
+
+
+class RowSlices(list[slice]):
+    """The rows of every piece.
+
+    Attributes:
+        sizes: The number of rows of every piece.
+        most: The largest of them.
+        equal: Whether all are the same.
+    """
+
+    def __init__(self, slices: Iterable[slice]) -> None:
+        super().__init__(slices)
+        self.sizes = [s.stop - s.start for s in self]
+        self.most = max(self.sizes)
+        self.equal = min(self.sizes) == self.most
+
+
+Slices = RowSlices | None
 
 
 class NotSeparableError(Exception):
@@ -43,13 +61,17 @@ class PieceParameters:
             gradient is the gradient of piece ``s``.
         derived: Tensor id -> ``(tensor, leaf)`` for tensors computed from one parameter, such as
             views. The tensor is kept so that its id stays its own.
+        losses: ``(mean, losses of the pieces)`` of every loss function that the user's code calls,
+            see ``losses.py``; ``None`` if they are not recorded.
     """
 
     intervals: tuple[tuple[int, int], ...]
     leaves: dict[int, Tensor]
     derived: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    losses: list[tuple[Tensor, Tensor]] | None = None
+    _slices: dict[int, RowSlices] = field(default_factory=dict)
 
-    def slices(self, x: Tensor) -> list[slice]:
+    def slices(self, x: Tensor) -> RowSlices:
         """The rows of every piece in an activation of shape ``(samples * n, ...)``, for any n.
 
         Raises:
@@ -58,7 +80,10 @@ class PieceParameters:
         rows, rest = divmod(len(x), self.intervals[-1][1]) if x.dim() > 1 else (0, 1)
         if rest or not rows:
             raise NotSeparableError
-        return [slice(start * rows, stop * rows) for start, stop in self.intervals]
+        if rows not in self._slices:
+            found = [slice(start * rows, stop * rows) for start, stop in self.intervals]
+            self._slices[rows] = RowSlices(found)
+        return self._slices[rows]
 
     def leaf(self, parameter: Tensor | None) -> Tensor | None:
         """The leaf of a parameter, ``None`` if it needs no gradient.

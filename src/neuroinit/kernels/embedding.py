@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from neuroinit.kernels.batched import batched
 from neuroinit.kernels.context import (
     KernelContext,
     Saved,
@@ -44,12 +45,19 @@ def embedding(
         return F.embedding(input, weight, *settings)
     if input.dim() == 1 or len(input) == 1 < pieces.intervals[-1][1]:
         y = F.embedding(input, weight, padding_idx)
-        parts = [F.embedding(input, own, padding_idx) for own in leaf]
-        pieces.derived[id(y)] = y, torch.stack(parts)
+        pieces.derived[id(y)] = y, _of_every_leaf(input, leaf, padding_idx)
         return y
     padding = -1 if padding_idx is None else padding_idx % len(weight)
     found: Tensor = _Embedding.apply(weight, leaf, input, padding, context, pieces.slices(input))  # type: ignore[no-untyped-call]
     return found
+
+
+def _of_every_leaf(index: Tensor, leaf: Tensor, padding: int | None) -> Tensor:
+    """``leaf[k][index]`` for every piece ``k``."""
+    if padding is None:
+        rows = leaf.index_select(1, index.flatten())
+        return rows.view(len(leaf), *index.shape, -1)
+    return torch.stack([F.embedding(index, own, padding) for own in leaf])
 
 
 class _Embedding(torch.autograd.Function):
@@ -72,13 +80,29 @@ class _Embedding(torch.autograd.Function):
     @staticmethod
     @without_function_mode
     def backward(ctx: Any, saved: Saved, g: Tensor) -> tuple[Tensor | None, ...]:
-        def table_gradient(g: Tensor, index: Tensor) -> Tensor:
-            found: Tensor = torch.ops.aten.embedding_dense_backward(
-                g, index, ctx.entries, ctx.padding, False
-            )
-            return found
-
         if ctx.context.first_backward:
-            by_piece = per_slice(table_gradient, ctx.slices, g, *saved)
+            by_piece = _table_gradients(g, saved[0], ctx.entries, ctx.padding, ctx.slices)
             return None, by_piece, None, None, None, None
-        return table_gradient(g, *saved), None, None, None, None, None
+        found = _table_gradient(g, saved[0], ctx.entries, ctx.padding)
+        return found, None, None, None, None, None
+
+
+def _table_gradient(g: Tensor, index: Tensor, entries: int, padding: int) -> Tensor:
+    found: Tensor = torch.ops.aten.embedding_dense_backward(g, index, entries, padding, False)
+    return found
+
+
+def _table_gradients(
+    g: Tensor, index: Tensor, entries: int, padding: int, slices: Slices
+) -> Tensor:
+    """The gradients of all slices; all at once they are one table with a part for every slice."""
+    pieces = batched(g, slices)
+    if pieces is None:
+        return per_slice(lambda g, i: _table_gradient(g, i, entries, padding), slices, g, index)
+    offsets = torch.arange(pieces.count, device=index.device) * entries
+    rows = pieces.repeated(offsets).view(-1, *[1] * (index.dim() - 1))
+    found = _table_gradient(g, index + rows, pieces.count * entries, -1)
+    found = found.view(pieces.count, entries, -1)
+    if padding >= 0:
+        found[:, padding] = 0
+    return found

@@ -12,14 +12,16 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from neuroinit.kernels.attention import multi_head_attention
-from neuroinit.kernels.batch_norm import batch_norm
-from neuroinit.kernels.bilinear import READERS
 from neuroinit.kernels.broadcasting import BROADCASTING, broadcast_parameter
 from neuroinit.kernels.context import KernelContext
 from neuroinit.kernels.embedding import embedding
-from neuroinit.kernels.gain_and_bias import group_norm, instance_norm, rms_norm
-from neuroinit.kernels.layer_norm import layer_norm
-from neuroinit.kernels.linear_and_convolution import linear_or_convolution
+from neuroinit.kernels.losses import LOSSES, loss_of_pieces
+from neuroinit.kernels.normalization.batch_norm import batch_norm
+from neuroinit.kernels.normalization.gain_and_bias import group_norm, instance_norm, rms_norm
+from neuroinit.kernels.normalization.layer_norm import layer_norm
+from neuroinit.kernels.products.bilinear import READERS
+from neuroinit.kernels.products.linear_and_convolution import linear_or_convolution
+from neuroinit.kernels.recurrent.layers import CELLS, recurrent
 
 
 class ReplacedLayers(TorchFunctionMode):
@@ -30,8 +32,9 @@ class ReplacedLayers(TorchFunctionMode):
       get derivatives that are right to any order. torch's fused ``_weight_norm`` has a wrong double
       backward (2.13, CPU, float64: it fails ``torch.autograd.gradgradcheck``), ``hardsigmoid`` has
       none, and that of ``normalize`` is not finite for a vector of zeros. For the others see
-      ``normalization.py`` and ``embedding.py``.
-    - With scales or pieces, layers with parameters take the derivatives that ``context.py`` tells.
+      ``normalization/`` and ``embedding.py``.
+    - With scales or pieces, layers with parameters compute the derivatives that ``context.py``
+      describes.
 
     It has to be active where the model's code runs: in its forward pass, and in backward passes for
     checkpointed modules, which run it again.
@@ -64,6 +67,11 @@ class ReplacedLayers(TorchFunctionMode):
             return broadcast_parameter(func, args, kwargs, self.context)
         if name in READERS:
             return linear_or_convolution(name, args, kwargs, self.context)
+        if name in CELLS:
+            with self:
+                return recurrent(name, args, self.context)
+        if name in LOSSES:
+            return loss_of_pieces(func, args, kwargs, self.context)
         if func in _LAYERS:
             return _LAYERS[func](*args, **kwargs, context=self.context)
         if func is F.multi_head_attention_forward and self.context:
@@ -177,7 +185,9 @@ _LAYERS: dict[Any, Callable[..., Any]] = {
 }
 _WATCHED = {
     *READERS,
+    *CELLS,
     *BROADCASTING,
+    *LOSSES,
     *_DROPOUT_POSITION,
     *_PLAIN,
     *(function.__name__ for function in _LAYERS),

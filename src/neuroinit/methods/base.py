@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number, check_patterns
+from neuroinit.common.process.random_state import new_seed
+from neuroinit.distributed.dtensor import all_zero
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
-from neuroinit.methods.updates import Position, State
-from neuroinit.model.fresh_values import Draw, new_seed
+from neuroinit.methods.updates import Position, State, lower_bounds
+from neuroinit.model.parameters.fresh_values import Draw
+from neuroinit.model.parameters.selection import Selection
 from neuroinit.model.problem import Problem
-from neuroinit.model.selection import Selection
 
 MEASURED = 8  # sub-batches of the statistics before and after
 
@@ -40,6 +42,7 @@ class Step:
         norm_max: Largest of their gradient norms.
         norm_min: Smallest of their gradient norms.
         value: The objective that the step minimizes.
+        done: Why further steps would change nothing; empty if they may.
     """
 
     scales: Tensor
@@ -51,6 +54,7 @@ class Step:
     norm_max: float = math.nan
     norm_min: float = math.nan
     value: float = math.nan
+    done: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,11 @@ class Initialization:
         needs_loss: Whether a loss is required.
         second_order: Whether gradients are differentiated.
         engines: Names of the engines that can run it.
+
+    Example:
+        >>> import neuroinit as ni
+        >>> isinstance(ni.NIO(), Initialization), isinstance(ni.Kaiming(), Initialization)
+        (True, True)
     """
 
     include: tuple[str, ...] = ("*",)
@@ -104,6 +113,10 @@ class Initialization:
     def start(self, problem: Problem) -> tuple[Tensor, State]:
         """The scales and the method's state before the first step."""
         return problem.unit_scales, {}
+
+    def final_scales(self, scales: Tensor, state: State) -> Tensor:
+        """The scales to apply after the last step; those of a step may be a trial."""
+        return scales
 
     def lowest(self, names: list[str]) -> Tensor:
         """The lower bound of every scale, in the order of the names."""
@@ -144,7 +157,7 @@ class Initialization:
         Args:
             problem: The model and its loss.
             batch: A prepared batch.
-            plan: What :meth:`plan` returned for this batch.
+            plan: What ``plan`` returned for this batch.
             engine: How derivatives are computed.
             position: The scales and the state before the step.
         """
@@ -161,7 +174,7 @@ class Method(Initialization):
     """Base class of methods that learn one scale for each tensor, one batch at a time.
 
     A subclass defines :meth:`step`. If a step needs more than one sub-batch, it also defines
-    :meth:`plan`.
+    ``plan``.
 
     Args:
         steps: Largest number of steps.
@@ -175,6 +188,13 @@ class Method(Initialization):
 
     Raises:
         TypeError, ValueError: If a field has the wrong type or is out of range.
+
+    Example:
+        Kaiming draws values without data, and NIO learns scales:
+
+        >>> import neuroinit as ni
+        >>> isinstance(ni.NIO(), Method), isinstance(ni.Kaiming(), Method)
+        (True, False)
     """
 
     steps: int = 100
@@ -202,7 +222,7 @@ class Method(Initialization):
         return {
             name: Draw("normal", self.reinit_zeros, new_seed())
             for name, parameter in model.named_parameters()
-            if parameter.requires_grad and not parameter.any()
+            if parameter.requires_grad and all_zero(parameter)
         }
 
     @abc.abstractmethod
@@ -214,27 +234,6 @@ class Method(Initialization):
     def lowest(self, names: list[str]) -> Tensor:
         """The lower bound of every scale: ``min_scale``."""
         return lower_bounds(names, self.min_scale, None)
-
-
-def lower_bounds(names: list[str], weight: float, bias: float | None) -> Tensor:
-    """The lower bound of every scale, by the name of its parameter.
-
-    Args:
-        names: Parameter names.
-        weight: Lower bound for all parameters.
-        bias: Another one for names with ``bias`` and without ``weight``; ``None`` for the same.
-
-    Returns:
-        Float64 on the CPU, one number for each name.
-
-    Example:
-        >>> lower_bounds(["0.weight", "0.bias"], 0.01, 0.0).tolist()
-        [0.01, 0.0]
-    """
-    by_name = [
-        bias if bias is not None and "bias" in n and "weight" not in n else weight for n in names
-    ]
-    return torch.tensor(by_name, dtype=torch.float64, device="cpu")
 
 
 def _plain(value: Any) -> Any:

@@ -15,12 +15,19 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable, check_choice, check_number, check_overlap
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
-from neuroinit.methods.base import Method, Step, lower_bounds
+from neuroinit.methods.base import Method, Step
 from neuroinit.methods.trial_step import TrialStep
-from neuroinit.methods.updates import Position, State, TwoMomentAdam, Update, check_update
-from neuroinit.model.optimizers import OptimizerLike, family_of
+from neuroinit.methods.updates import (
+    Position,
+    State,
+    TwoMomentAdam,
+    Update,
+    check_update,
+    lower_bounds,
+)
+from neuroinit.model.arguments.optimizers import OptimizerLike, family_of
+from neuroinit.model.parameters.selection import LooksAt, Selection
 from neuroinit.model.problem import Problem
-from neuroinit.model.selection import LooksAt, Selection
 
 # lr and steps of the authors' CIFAR-10 runs; everything else is as the defaults
 GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
@@ -49,14 +56,14 @@ class GradInit(Method):
     """GradInit: minimize the loss after one optimizer step, under a bound on the gradient norm.
 
     Every batch is cut into two overlapping sub-batches ``S`` and ``S~``, by default two thirds of
-    it each. With ``g`` the gradient of ``S`` at ``theta = {w_k W_k}``, a step descends
+    it each. With ``g`` the gradient of ``S`` at ``theta = {w_k W_k}``, a step descends::
 
         ||g||                                 if ||g|| > gamma,
         L(S~; theta - eta A(g)) / eta         otherwise,
 
     where ``A(g) = g / ||g||`` for SGD and ``A(g) = sign(g)`` for Adam. As in the released code,
     ``A(g)`` is a constant for the derivative. What differs from that code by default is in
-    ``docs/methods.md``; :meth:`reference` has all of it.
+    ``docs/how-it-works/deviations.md``; :meth:`reference` has all of it.
 
     Args:
         steps: Largest number of steps.

@@ -17,17 +17,16 @@ from torch import Tensor, nn
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_choice, check_count, check_number
 from neuroinit.common.errors import NonFiniteError
+from neuroinit.distributed.dtensor import whole
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Initialization, Step
-from neuroinit.methods.classic import Orthogonal
-from neuroinit.methods.layers import EMBEDDINGS, is_affine
+from neuroinit.methods.classic.layers import EMBEDDINGS, is_affine
+from neuroinit.methods.classic.schemes import Orthogonal
 from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position
-from neuroinit.model.fresh_values import Draw
-from neuroinit.model.point import Point
+from neuroinit.model.parameters.fresh_values import Draw
 from neuroinit.model.problem import Problem
-from neuroinit.model.selection import places
 from neuroinit.model.session import Session
 
 MEASURES = ("variance", "deviation")
@@ -38,7 +37,7 @@ class LSUV(Initialization):
     """Layer-sequential unit variance.
 
     Weights get orthonormal values and biases zero. Then, for one layer after the other and while
-    ``|Var(output) - 1| >= tolerance_var``, at most ``tries`` times:
+    ``|Var(output) - 1| >= tolerance_var``, at most ``tries`` times::
 
         W <- W / sqrt(Var(output)).
 
@@ -56,6 +55,7 @@ class LSUV(Initialization):
             by ``|std - 1| >= tolerance_var`` and takes unbiased estimates.
         batch_stats: BatchNorm uses the statistics of the ``"batch"``, or its ``"running"``
             statistics as in eval mode.
+        redraw: ``False`` keeps the values of the model: its weights are only scaled.
         include: Shell patterns of the names of the parameters that take part.
         exclude: Shell patterns of those that do not, even if included.
 
@@ -72,6 +72,7 @@ class LSUV(Initialization):
     tries: int = 10
     measure: str = "variance"
     batch_stats: str = "batch"
+    redraw: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +88,7 @@ class LSUV(Initialization):
 
         It differs from the defaults in three ways: the tolerance is that of the unbiased standard
         deviation, a layer gets up to eleven corrections, and the model is in eval mode, where
-        BatchNorm uses its running statistics. ``docs/methods.md`` lists what else the package does.
+        BatchNorm uses its running statistics. ``docs/how-it-works/deviations.md`` lists more.
 
         Args:
             **changes: Fields that differ from it.
@@ -100,6 +101,8 @@ class LSUV(Initialization):
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
         """Orthonormal weights, zero biases, and the rest as in :class:`Orthogonal`."""
+        if not self.redraw:
+            return {}
         drawn = Orthogonal(include=self.include, exclude=self.exclude, nonlinearity="linear")
         return drawn.draws(model)
 
@@ -108,16 +111,18 @@ class LSUV(Initialization):
     ) -> Step:
         """One forward pass, in which every layer is scaled when it first runs."""
         point = problem.at(position.scales)
-        correction = _Correction(self, point)
         with (
             norm_statistics(problem.model, self.batch_stats),
             point.session() as session,
             torch.no_grad(),
             ExitStack() as stack,
         ):
+            correction = _Correction(self, session)
             for module in problem.model.modules():
                 if is_affine(module) or isinstance(module, nn.MultiheadAttention):
-                    hook = module.register_forward_hook(correction, with_kwargs=True)
+                    hook = module.register_forward_hook(  # before FSDP frees the weight
+                        correction, with_kwargs=True, prepend=True
+                    )
                     stack.callback(hook.remove)
             _run(session, batch)
         factors = [correction.factors.get(name, 1.0) for name in problem.scaled]
@@ -150,32 +155,32 @@ class _Correction:
 
     Args:
         method: The tolerance and the number of tries.
-        point: Its tensors are scaled in place.
+        session: The model holds the values of its point, which are scaled in place.
 
     Attributes:
         factors: Parameter name -> what it was multiplied with.
     """
 
-    def __init__(self, method: LSUV, point: Point) -> None:
-        self.method, problem = method, point.problem
-        shared = {n for module, _, n in places(problem.model) if isinstance(module, EMBEDDINGS)}
-        own = [n for n in problem.scaled if n not in shared]
-        self.names = {id(tensor): n for n, tensor in zip(own, point.tensors(own), strict=True)}
+    def __init__(self, method: LSUV, session: Session) -> None:
+        self.method, self.session, problem = method, session, session.problem
+        shared = {n for module, _, n in problem.places if isinstance(module, EMBEDDINGS)}
+        own = set(problem.scaled) - shared
+        self.names = {m: n for m, key, n in problem.places if key == "weight" and n in own}
         self.factors: dict[str, float] = {}
 
     def __call__(
         self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any
     ) -> Any:
-        weight = _weight(module)
-        name = self.names.get(id(weight))
-        if weight is None or name is None or name in self.factors:
+        layer = _layer(module)
+        name = self.names.get(layer)
+        if name is None or name in self.factors:
             return output
         self.factors[name] = 1.0
         for _ in range(self.method.tries):
             factor = self._factor(_first(output), name)
             if factor is None:
                 break
-            weight.mul_(factor)
+            self.session.scale_weight(layer, name, factor)
             self.factors[name] *= factor
             output = module.forward(*inputs, **keywords)
         return output
@@ -193,21 +198,18 @@ class _Correction:
         return math.pow(variance, -0.5)
 
 
-def _weight(module: nn.Module) -> Tensor | None:
-    """The weight that the output of a layer is linear in.
+def _layer(module: nn.Module) -> nn.Module:
+    """The module whose weight the output of a layer is linear in.
 
     ``nn.MultiheadAttention`` uses the weight of its output projection without calling that module,
     so that only a hook of the attention module sees the output.
     """
-    if isinstance(module, nn.MultiheadAttention):
-        module = module.out_proj
-    return module._parameters.get("weight")
+    return module.out_proj if isinstance(module, nn.MultiheadAttention) else module
 
 
 def _first(output: Any) -> Tensor:
-    """The output of a layer without the attention weights."""
-    first: Tensor = output[0] if isinstance(output, tuple) else output
-    return first
+    """The output of a layer without the attention weights; that of a sharded layer, gathered."""
+    return whole(output[0] if isinstance(output, tuple) else output)
 
 
 _REFERENCE: dict[str, Any] = {"measure": "deviation", "tries": 11, "batch_stats": "running"}

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable, check_choice, check_number
+from neuroinit.common.tensors import sum_dtype, to_host
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.gradients.plan import Plan
-from neuroinit.methods.base import Method, Step, lower_bounds
+from neuroinit.methods.base import Method, Step
 from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
-from neuroinit.methods.updates import Position, State, Update, check_update
-from neuroinit.model.finite import check_derivative, check_norm
+from neuroinit.methods.updates import Position, State, Update, check_update, lower_bounds
+from neuroinit.model.finite import check_derivative, check_losses, check_norm
+from neuroinit.model.parameters.selection import LooksAt, Selection
 from neuroinit.model.problem import Problem
-from neuroinit.model.selection import LooksAt, Selection
 
 
 def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:
@@ -33,17 +34,18 @@ def matrices(module: nn.Module, key: str, tensor: Tensor) -> bool:
 class MetaInit(Method):
     """MetaInit: minimize the gradient quotient by steps of the weight norms.
 
-    With ``g`` the gradient, ``H`` the Hessian, and ``sign(0) = 1``, the gradient quotient is
+    With ``g`` the gradient, ``H`` the Hessian, and ``sign(0) = 1``, the gradient quotient is::
 
         Q = mean |(g - H g) / (g + eps sign(g)) - 1|,
 
     the mean over all entries of all trainable tensors. A step moves the norm of every scaled
-    tensor, ``n_k = |w_k| ||W_k||``, by the sign of its derivative, with momentum:
+    tensor, ``n_k = |w_k| ||W_k||``, by the sign of its derivative, with momentum::
 
         v_k <- momentum v_k - lr sign(dQ / dn_k),        n_k <- n_k + v_k.
 
     It also works on random inputs and labels, see :func:`neuroinit.random_batches`. What differs
-    from the paper's listing by default is in ``docs/methods.md``; :meth:`reference` has all of it.
+    from the paper's listing by default is in ``docs/how-it-works/deviations.md``;
+    :meth:`reference` has all of it.
 
     Args:
         steps: Largest number of steps.
@@ -130,14 +132,20 @@ class MetaInit(Method):
             loss, g, value, derivative = curvature_derivative(
                 point, batch, plan, self._quotient, engine
             )
-        norm = float(torch.linalg.vector_norm(g, dtype=torch.float64))
+        length = torch.linalg.vector_norm(g, dtype=sum_dtype(g))
+        lengths = [problem.start[n].norm() for n in problem.scaled]
+        loss, length, value, derivative, *lengths = to_host(
+            loss, length, value, derivative, *lengths
+        )
+        norm = float(length)
+        check_losses(loss[None])
         check_norm(norm)
         check_derivative(derivative, problem.scaled)
-        scales, state = self._moved(problem, derivative, position)
+        scales, state = self._moved(derivative, position, torch.stack(lengths))
         return Step(
             scales=scales,
             state=state,
-            loss=loss,
+            loss=float(loss),
             norm=norm,
             norm_max=norm,
             norm_min=norm,
@@ -150,14 +158,16 @@ class MetaInit(Method):
         return ((g - h) / (g + self.eps * sign) - 1).abs().mean()
 
     def _moved(
-        self, problem: Problem, derivative: Tensor, position: Position
+        self, derivative: Tensor, position: Position, lengths: Tensor
     ) -> tuple[Tensor, State]:
-        """The scales after a step of the norms, ``dQ / dn_k = sign(w_k) dQ / dw_k / ||W_k||``."""
+        """The scales after a step of the norms, ``dQ / dn_k = sign(w_k) dQ / dw_k / ||W_k||``.
+
+        ``lengths`` are the norms ``||W_k||``.
+        """
         scales, state = position.scales, position.state
         if self.update is not None:
             return self.update.step(scales, derivative, self.lr, False, state)
         velocity = self.momentum * state["velocity"] - self.lr * scales.sign() * derivative.sign()
-        lengths = torch.stack([problem.start[n].norm().cpu().double() for n in problem.scaled])
         return scales + scales.sign() * velocity / lengths, {"velocity": velocity}
 
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.tensors import dot, flatten, sum_dtype, to_cpu_double, unflatten
+from neuroinit.common.tensors import dot, flatten, sum_dtype, to_host, unflatten
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.hessian import gradient, gradient_and_product
 from neuroinit.gradients.plan import Plan
-from neuroinit.model.finite import check_derivative, check_norm
+from neuroinit.model.finite import check_derivative, check_losses, check_norm
 from neuroinit.model.point import Point
 
 
@@ -73,7 +73,7 @@ class TrialStep:
         self.point, self.problem, self.batch, self.plan = point, point.problem, batch, plan
         self.gamma, self.eta, self.adam = gamma, eta, adam
         self.normalize, self.through_update = normalize, through_update
-        self.constrained, self.norm, self.value = False, 0.0, 0.0
+        self.constrained, self.loss, self.norm, self.value = False, 0.0, 0.0, 0.0
         self.after: dict[str, Tensor] = {}  # g' by name
 
     def objective(self, engine: Engine) -> Objective:
@@ -82,18 +82,21 @@ class TrialStep:
         Raises:
             GradientError: If a gradient is zero or not finite.
         """
-        loss, _, product = gradient_and_product(
-            self.point, self.batch, self.plan, self._direction, engine
-        )
-        found = torch.zeros_like(self.problem.unit_scales) if product is None else product
-        if not self.constrained:
-            found = self._loss_by_scales() - found
+        product = gradient_and_product(self.point, self.batch, self.plan, self._direction, engine)
+        zeros = torch.zeros_like(self.problem.unit_scales)
+        if self.constrained:
+            (found,) = (zeros,) if product is None else to_host(product)
+        else:
+            found = self._loss_by_scales(product)
         check_derivative(found, self.problem.scaled)
-        return Objective(self.constrained, loss, self.norm, self.value, found)
+        return Objective(self.constrained, self.loss, self.norm, self.value, found)
 
-    def _direction(self, g: Tensor) -> Tensor | None:
+    def _direction(self, loss: Tensor, g: Tensor) -> Tensor | None:
         """The vector that ``H`` is multiplied with; ``None`` if no product is needed."""
-        self.norm = float(g.abs().sum(dtype=sum_dtype(g)) if self.adam else dot(g, g).sqrt())
+        norm = g.abs().sum(dtype=sum_dtype(g)) if self.adam else dot(g, g).sqrt()
+        loss, norm = to_host(loss, norm)
+        check_losses(loss[None])
+        self.loss, self.norm = float(loss), float(norm)
         check_norm(self.norm)
         self.constrained = self.norm > self.gamma
         if self.constrained:
@@ -114,14 +117,18 @@ class TrialStep:
         parts = unflatten(step, self.point.tensors(moving))
         point = self.point.moved(dict(zip(moving, parts, strict=True)))
         names = [*moving, *(n for n in scaled if n not in set(moving))]
-        loss, found = gradient(point, self.batch, self.plan, names, sub_batch=1)
-        self.value = loss / self.eta
+        self.loss_after, found = gradient(point, self.batch, self.plan, names, sub_batch=1)
         self.after = dict(zip(names, unflatten(found, point.tensors(names)), strict=True))
 
-    def _loss_by_scales(self) -> Tensor:
-        """``<W_k, g'_k> / eta`` for every scale."""
+    def _loss_by_scales(self, product: Tensor | None) -> Tensor:
+        """``<W_k, g'_k> / eta`` for every scale, minus the product; the value is set."""
         start, names = self.problem.start, self.problem.scaled
-        return torch.stack([to_cpu_double(dot(start[n], self.after[n])) for n in names]) / self.eta
+        dots = [dot(start[n], self.after[n]) for n in names]
+        loss, *found = to_host(self.loss_after, *dots, *([] if product is None else [product]))
+        check_losses(loss[None])
+        self.value = float(loss) / self.eta
+        by_scale = torch.stack(found[: len(names)]) / self.eta
+        return by_scale if product is None else by_scale - found[-1]
 
     def _back(self, g: Tensor) -> Tensor:
         """``(dA/dg)^T g'`` for SGD: ``(g' - u <u, g'>) / ||g||`` with ``u = A(g) = g / ||g||``."""
@@ -129,4 +136,4 @@ class TrialStep:
         if not self.normalize:
             return after
         u = g / self.norm
-        return (after - u * float(dot(u, after))) / self.norm
+        return (after - u * dot(u, after)) / self.norm

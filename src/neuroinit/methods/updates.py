@@ -88,7 +88,7 @@ class TwoMomentAdam:
     """Adam with a first moment for objective steps and another one for constraint steps.
 
     For a step of kind ``k`` (0: objective, 1: constraint) with the gradient ``g``, clipped to
-    ``[-clip, clip]``, and ``t_k`` steps of that kind so far:
+    ``[-clip, clip]``, and ``t_k`` steps of that kind so far::
 
         m_k <- beta1 m_k + (1 - beta1) g
         s   <- beta2 s   + (1 - beta2) g^2
@@ -202,3 +202,24 @@ def clamped(moved: Tensor, scales: Tensor, lowest: Tensor) -> Tensor:
         lowest: The lower bound of every scale.
     """
     return torch.where(scales == 0, scales, torch.maximum(moved, lowest))
+
+
+def lower_bounds(names: list[str], weight: float, bias: float | None) -> Tensor:
+    """The lower bound of every scale, by the name of its parameter.
+
+    Args:
+        names: Parameter names.
+        weight: Lower bound for all parameters.
+        bias: Another one for names with ``bias`` and without ``weight``; ``None`` for the same.
+
+    Returns:
+        Float64 on the CPU, one number for each name.
+
+    Example:
+        >>> lower_bounds(["0.weight", "0.bias"], 0.01, 0.0).tolist()
+        [0.01, 0.0]
+    """
+    by_name = [
+        bias if bias is not None and "bias" in n and "weight" not in n else weight for n in names
+    ]
+    return torch.tensor(by_name, dtype=torch.float64, device="cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,7 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from neuroinit.common.random_state import isolated
+from neuroinit.common.process.random_state import isolated
+from neuroinit.common.process.switches import ProcessSwitch
+
+EAGER = ProcessSwitch(lambda: torch.compiler.set_stance("force_eager"))
+MATH_ATTENTION = ProcessSwitch(lambda: sdpa_kernel(SDPBackend.MATH))
+WITHOUT_CUDNN = ProcessSwitch(lambda: torch.backends.cudnn.flags(enabled=False))
 
 
 @contextmanager
@@ -20,7 +26,7 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
 
     Parameters and buffers may be replaced inside. Backward passes have to run inside as well:
     checkpointed modules run their forward pass again there. Interrupts wait, see
-    :mod:`neuroinit.common.signals`. Can be nested.
+    :mod:`neuroinit.common.process.signals`. Can be nested.
 
     Args:
         model: The user's module.
@@ -41,11 +47,11 @@ def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
     for device in devices:  # a caller's autocast would make the engines differ
         yield torch.autocast(device, enabled=False)
     if "torch._dynamo" in sys.modules:  # compiled code has no double backward
-        yield torch.compiler.set_stance("force_eager")
+        yield EAGER.turned()
     if second_order:  # nor have fused attention and cuDNN's recurrent layers
-        yield sdpa_kernel(SDPBackend.MATH)
+        yield MATH_ATTENTION.turned()
         if any(isinstance(m, nn.RNNBase) for m in modules):
-            yield torch.backends.cudnn.flags(enabled=False)
+            yield WITHOUT_CUDNN.turned()
 
 
 def _disable_dropout(module: nn.Module) -> None:
@@ -59,35 +65,41 @@ def _disable_dropout(module: nn.Module) -> None:
         module.dropout = 0.0
 
 
+# types of attributes that are replaced, not changed; and of hooks, which nobody adds here
+_CONSTANT = {bool, int, float, str, tuple, type(None), OrderedDict}
+
+
 class _Saved:
     """A module's attributes, and copies of the containers and tensors among them."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.attributes = vars(module)
-        self.tables = [
-            (table, dict(table))
-            for table in (
-                self.attributes,
-                module._parameters,
-                module._buffers,
-                module._modules,
-                *(value for value in self.attributes.values() if type(value) is dict),
-            )
-        ]
-        self.sequences = [(v, list(v)) for v in self.attributes.values() if type(v) is list]
-        self.sets = [(v, set(v)) for v in self.attributes.values() if type(v) is set]
-        self.tensors = [
-            (value, value.clone())
-            for value in self.attributes.values()
-            if isinstance(value, Tensor) and not value.requires_grad
-        ]
+        attributes = vars(module)
+        own = module._parameters, module._buffers, module._modules
+        self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = [(attributes, dict(attributes))]
+        self.tables += [(table, dict(table)) for table in own if type(table) is not dict]
+        self.sequences: list[tuple[list[Any], list[Any]]] = []
+        self.sets: list[tuple[set[Any], set[Any]]] = []
+        self.tensors: list[tuple[Tensor, Tensor]] = []
+        for value in attributes.values():
+            kind = type(value)
+            if kind in _CONSTANT:
+                continue
+            if kind is dict:
+                self.tables.append((value, value.copy()))
+            elif kind is list:
+                self.sequences.append((value, value.copy()))
+            elif kind is set:
+                self.sets.append((value, value.copy()))
+            elif isinstance(value, Tensor) and not value.requires_grad:
+                self.tensors.append((value, value.clone()))
 
     def restore(self) -> None:
         """Restore everything."""
         for table, entries in self.tables:
             table.update(entries)
-            for key in table.keys() - entries.keys():
-                del table[key]
+            if len(table) > len(entries):
+                for key in table.keys() - entries.keys():
+                    del table[key]
         for sequence, items in self.sequences:
             sequence[:] = items
         for members, kept in self.sets:

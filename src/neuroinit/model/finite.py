@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -20,13 +21,18 @@ _NO_EFFECT = (
 )
 
 
-def check_loss(loss: Tensor) -> None:
-    """Raise for a loss that is not finite, or that has no graph."""
-    if not torch.isfinite(loss):
+def check_losses(losses: Tensor) -> None:
+    """Raise if one of several losses is not finite."""
+    bad = losses[~torch.isfinite(losses)]
+    if len(bad):
         raise NonFiniteError(
-            f"The loss is not finite: {loss.item()}. The start is too large, the inputs are not "
+            f"The loss is not finite: {bad[0].item()}. The start is too large, the inputs are not "
             "finite, or the learning rate `lr` of the scales is too high."
         )
+
+
+def check_graph(loss: Tensor) -> None:
+    """Raise for a loss that has no graph."""
     if not loss.requires_grad:
         raise ValueError(
             "The loss does not depend on any trainable parameter. Return it with its graph: no "
@@ -54,6 +60,15 @@ def why_not_finite(batch: Batch) -> str:
 
     map_tensors(look, batch)
     return found[0] if found else ""
+
+
+@contextmanager
+def explained(batch: Batch) -> Iterator[None]:
+    """Say what in the batch may be the cause if something is not finite."""
+    try:
+        yield
+    except NonFiniteError as error:
+        raise NonFiniteError(f"{error}{why_not_finite(batch)}") from error
 
 
 def check_norm(norm: float, what: str = "the batch") -> None:

@@ -54,8 +54,8 @@ class Point:
         Args:
             second_order: Use operators that can be differentiated twice.
             scale_variables: Differentiate by one scalar a weight where the weight is used, see
-                ``kernels/products.py``; only for one first backward with its graph, followed by
-                :meth:`Session.second_backward`.
+                ``kernels/products/linear_and_convolution.py``. Only for one first backward with its
+                graph, followed by :meth:`Session.second_backward`.
             autocast: Use the problem's autocast dtype, if it has one.
         """
         return self.problem.session_type.open(self, second_order, scale_variables, autocast)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -11,50 +11,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.common.batches import Batch, map_tensors, moved
+from neuroinit.common.batches import Batch, map_tensors, moved, ragged
 from neuroinit.common.errors import warn
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
+from neuroinit.common.process.random_state import new_seed
 from neuroinit.common.tensors import (
     HALF,
     at_least_float32,
     dot,
     gram_matrix,
+    row_norms,
     sum_dtype,
     to_cpu_double,
+    to_host,
     unflatten,
 )
 from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.distributed.ranks import ALONE, Ranks
-from neuroinit.model.fresh_values import Draw, new_seed
-from neuroinit.model.point import Point
-from neuroinit.model.selection import Selection, places, trainable, unwrap
-from neuroinit.model.session import Session
-from neuroinit.model.validation import (
+from neuroinit.model.arguments.validation import (
     check_callables,
     check_finite,
     check_pair,
     check_parameters,
 )
+from neuroinit.model.parameters.fresh_values import Draw
+from neuroinit.model.parameters.selection import Selection, places, trainable, unwrap
+from neuroinit.model.point import Point
+from neuroinit.model.session import Session
+from neuroinit.model.traits import Traits
 
 LossFunction = Callable[[Any, Any], Tensor]
 ComputeLoss = Callable[[Any, Any], Tensor]
-
-
-@dataclass
-class Traits:
-    """Facts about a model that are found by trying, see ``gradients/trials.py``.
-
-    Args:
-        independent: Whether the loss of a sample does not depend on the samples beside it: one
-            answer for batches that are not ragged (``False``) and one for those that are. What was
-            not tried yet is missing.
-        separable: Whether one pass over several pieces can keep their gradients apart; ``None`` if
-            that was not tried yet.
-    """
-
-    independent: dict[bool, bool] = field(default_factory=dict)
-    separable: bool | None = None
 
 
 class Problem:
@@ -125,6 +113,7 @@ class Problem:
         self.seed = new_seed()
         self.traits = Traits()
         self._warned: set[str] = set()
+        self._prepared: tuple[Any, Any] = (None, None)  # the last prepared batch, and as given
 
     def _values(self) -> dict[str, Tensor]:
         """The user's values, in float32 or wider."""
@@ -147,7 +136,7 @@ class Problem:
                 "The model is sharded (DTensor parameters), where `torch.autograd.grad` does not "
                 "work. Optimize it before `fully_shard` or `parallelize_module`, which is exact; "
                 "or pass `engine='differences'` to `optimize`, which is not, see "
-                "docs/distributed.md."
+                "docs/guide/several-processes.md."
             )
         synced = [n for n, m in self.model.named_modules() if isinstance(m, nn.SyncBatchNorm)]
         if synced and not self.ranks.alone:
@@ -182,9 +171,14 @@ class Problem:
             replaced: Parameter name -> tensor in place of ``W_k``.
         """
         factors = dict(zip(self.scaled, scales.tolist(), strict=True))
+        start = {**self.start, **(replaced or {})}
+        with torch.no_grad():
+            products = torch._foreach_mul(
+                list(start.values()), [factors.get(n, 1.0) for n in start]
+            )
         values = {
-            n: (t.detach() * factors.get(n, 1.0)).requires_grad_(self.parameters[n].requires_grad)
-            for n, t in {**self.start, **(replaced or {})}.items()
+            n: t.requires_grad_(self.parameters[n].requires_grad)
+            for n, t in zip(start, products, strict=True)
         }
         return Point(self, values, factors)
 
@@ -201,9 +195,16 @@ class Problem:
         self.layout.size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
         prepared = moved(batch, self.device)
-        return map_tensors(at_least_float32, prepared) if half else prepared
+        prepared = map_tensors(at_least_float32, prepared) if half else prepared
+        self._prepared = prepared, batch
+        return prepared
 
-    @property
+    def is_ragged(self, batch: Batch) -> bool:
+        """Whether a prepared batch is :func:`ragged`; one from the CPU is looked at there."""
+        prepared, given = self._prepared
+        return ragged(given if batch is prepared else batch)
+
+    @cached_property
     def batch_norms(self) -> list[str]:
         """Names of the modules that normalize over the batch."""
         return [n for n, m in self.model.named_modules() if isinstance(m, _BatchNorm)]
@@ -215,9 +216,13 @@ class Problem:
         norm: Tensor = torch.linalg.vector_norm(gradient, dtype=sum_dtype(gradient))
         return norm
 
-    def gram(self, gradients: Sequence[Tensor]) -> Tensor:
-        """``K[i, j] = <g_i, g_j>`` of flat gradients, float64 on the CPU."""
-        return gram_matrix(gradients)
+    def norms(self, gradients: Tensor) -> Tensor:
+        """The norm of every row, of shape ``(rows,)``."""
+        return row_norms(gradients)
+
+    def gram(self, gradients: Tensor) -> Tensor:
+        """``K[i, j] = <g_i, g_j>`` of the rows, float64 on the CPU."""
+        return to_cpu_double(gram_matrix(gradients))
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
         """Values of every parameter's shard (one row a name), summed over shards; here one."""
@@ -227,10 +232,9 @@ class Problem:
         """``<W_k, gradient_k>`` for every scale, of a flat gradient by ``differentiated``."""
         names = self.differentiated
         parts = dict(zip(names, unflatten(gradient, [self.start[n] for n in names]), strict=True))
-        zero = torch.zeros((), dtype=torch.float64, device="cpu")
-        return torch.stack(
-            [
-                to_cpu_double(dot(self.start[n], parts[n])) if n in parts else zero
-                for n in self.scaled
-            ]
-        )
+        found = {n: dot(self.start[n], parts[n]) for n in self.scaled if n in parts}
+        by_scale = torch.zeros_like(self.unit_scales)
+        if found:
+            place = [k for k, n in enumerate(self.scaled) if n in found]
+            by_scale[place] = torch.stack(to_host(*found.values()))
+        return by_scale

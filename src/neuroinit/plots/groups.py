@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neuroinit.plots.style import COLUMN, LINE, SMALL, shortened
-from neuroinit.run.tensor_table import layer_groups
+from neuroinit.run.results.tensor_table import layer_groups
 
 SHORT = 4  # letters of a name that is always horizontal
 

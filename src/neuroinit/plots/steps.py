@@ -17,7 +17,7 @@ from neuroinit.plots.style import (
     needs_log,
     one_column,
 )
-from neuroinit.run.result import Result, StepRecord
+from neuroinit.run.results.result import Result, StepRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,8 @@ LABELS = {"cosine": "GradCosine", "norm": "gradient norm", "loss": "loss"}
 def history(result: Result | Sequence[StepRecord]) -> Figure:
     """GradCosine, gradient norm and loss over the steps.
 
-    Steps that began above the bound on the norm are shaded. A quantity that the method does not
+    Steps that began above the bound on the norm are shaded; for :class:`~neuroinit.NIO` without a
+    bound, those at which the network explodes. A quantity that the method does not
     compute has no panel.
 
     Args:
@@ -54,13 +55,14 @@ def history(result: Result | Sequence[StepRecord]) -> Figure:
             "draw."
         )
     gamma = result.settings.get("gamma") if isinstance(result, Result) else None
+    shaded = "explodes" if gamma == "auto" else "above the bound"
     made, axes = one_column(len(known), 1.15)
     for ax, name in zip(axes, known, strict=True):
-        _draw(ax, records, name, gamma if isinstance(gamma, (int, float)) else None)
+        _draw(ax, records, name, gamma if isinstance(gamma, (int, float)) else None, shaded)
         ax.sharex(axes[0])
         ax.locator_params(axis="x", integer=True)
         ax.tick_params(labelbottom=ax is axes[-1])
-    _explain(axes[0], axes[known.index("norm")] if "norm" in known else None)
+    _explain(axes[0], axes[known.index("norm")] if "norm" in known else None, shaded)
     axes[-1].set_xlabel("step", fontsize=NORMAL)
     made.align_ylabels()
     return made
@@ -71,7 +73,9 @@ def recorded(records: Sequence[StepRecord]) -> list[str]:
     return [name for name in LABELS if any(math.isfinite(record[name]) for record in records)]
 
 
-def _draw(ax: Axes, records: Sequence[StepRecord], name: str, gamma: float | None) -> None:
+def _draw(
+    ax: Axes, records: Sequence[StepRecord], name: str, gamma: float | None, shaded: str
+) -> None:
     values = [record[name] for record in records]
     known = [value for value in values if math.isfinite(value)]
     log = needs_log(values) or (name == "norm" and min(known) > 0)
@@ -82,18 +86,16 @@ def _draw(ax: Axes, records: Sequence[StepRecord], name: str, gamma: float | Non
     for constrained, group in itertools.groupby(records, key=lambda record: record.constrained):
         span = [record.step for record in group]
         if constrained:
-            ax.axvspan(
-                span[0] - 0.5, span[-1] + 0.5, color=BEFORE, alpha=0.14, lw=0, label="above it"
-            )
+            ax.axvspan(span[0] - 0.5, span[-1] + 0.5, color=BEFORE, alpha=0.14, lw=0, label=shaded)
     if name == "norm" and gamma is not None:
         ax.axhline(gamma, color=BEFORE, linewidth=0.9, linestyle="--", label="bound")
     if log:
         log_axis(ax.yaxis)
 
 
-def _explain(top: Axes, norm: Axes | None) -> None:
+def _explain(top: Axes, norm: Axes | None, shaded: str) -> None:
     """A legend for the bound and the shaded steps, if there are any."""
     found = dict(zip(*norm.get_legend_handles_labels()[::-1], strict=True)) if norm else {}
-    order = [found[label] for label in ("bound", "above it") if label in found]
+    order = [found[label] for label in ("bound", shaded) if label in found]
     if order:
         legend_above(top, order)

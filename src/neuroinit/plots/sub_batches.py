@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neuroinit.gradients.statistics import GradientStats
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
 from neuroinit.plots.style import AFTER, BEFORE, NORMAL, legend_above, log_axis, one_column
 from neuroinit.plots.tensors import both_sides
-from neuroinit.run.result import Result
+from neuroinit.run.results.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ def batches(before: GradientStats | Result, after: GradientStats | None = None) 
 
     Example:
         >>> import torch
-        >>> from neuroinit.gradients.statistics import gradient_stats
+        >>> from neuroinit.gradients.statistics.one_batch import gradient_stats
         >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
         >>> len(batches(gradient_stats(torch.nn.Linear(4, 3), batch, sub_batches=4)).axes)
         2
@@ -50,6 +50,7 @@ def batches(before: GradientStats | Result, after: GradientStats | None = None) 
     bottom.set_xlabel("cosine of two sub-batches' gradients", fontsize=NORMAL)
     bottom.set_ylabel("pairs", fontsize=NORMAL)
     bottom.locator_params(axis="y", integer=True)
+    bottom.locator_params(axis="x", nbins=6)
     if after is not None:
         legend_above(top)
     made.align_ylabels()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from neuroinit.gradients.statistics import GradientStats
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
 from neuroinit.plots.groups import mark_groups
 from neuroinit.plots.style import (
     AFTER,
@@ -20,8 +20,8 @@ from neuroinit.plots.style import (
     one_column,
     shortened,
 )
-from neuroinit.run.result import Result
-from neuroinit.run.tensor_table import tensor_kind
+from neuroinit.run.results.result import Result
+from neuroinit.run.results.tensor_table import tensor_kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,7 @@ def layers(before: GradientStats | Result, after: GradientStats | None = None) -
 
     Example:
         >>> import torch
-        >>> from neuroinit.gradients.statistics import gradient_stats
+        >>> from neuroinit.gradients.statistics.one_batch import gradient_stats
         >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
         >>> len(layers(gradient_stats(torch.nn.Linear(4, 3), batch)).axes)
         3
@@ -150,7 +150,7 @@ def draw_layers(ax: Axes, before: GradientStats, after: GradientStats, quantity:
 
     Example:
         >>> import torch
-        >>> from neuroinit.gradients.statistics import gradient_stats
+        >>> from neuroinit.gradients.statistics.one_batch import gradient_stats
         >>> from neuroinit.plots.style import figure
         >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
         >>> stats = gradient_stats(torch.nn.Linear(4, 3), batch)

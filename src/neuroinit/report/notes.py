@@ -10,8 +10,8 @@ from neuroinit.choose.comparison_table import Comparison
 from neuroinit.report import words
 from neuroinit.report.html import UNKNOWN, number
 from neuroinit.report.verdict import judge
-from neuroinit.run.result import Result
-from neuroinit.run.result_text import ROWS
+from neuroinit.run.results.result import Result
+from neuroinit.run.results.text import measured_rows
 
 
 def result_note(result: Result) -> str:
@@ -28,7 +28,7 @@ def result_note(result: Result) -> str:
     rows = [
         (label, *(number(getattr(stats, key)) if stats else UNKNOWN for stats in sides))
         for sides in [(result.before, result.after)]
-        for label, key in ROWS
+        for label, key in measured_rows(result)
     ]
     measured = result.before or result.after
     table = _table(("", "before", "after"), rows) if measured else ""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SVG = "{http://www.w3.org/2000/svg}"
+# matplotlib 3.8 writes style, weight, size and typeface as one property
+SHORTHAND = re.compile(r"font: (?:(oblique|italic) )?(?:(\w+) )?([\d.]+px) [^;]*")
 LINK = "{http://www.w3.org/1999/xlink}href"
 # The page's style sheet has these variables twice: for light and for dark screens.
 VARIABLES = {
@@ -111,12 +113,18 @@ def _clean_attributes(element: ElementTree.Element, name: str) -> None:
 
 def _styled(text: str) -> str:
     """A style without its typeface, and with variables for colours."""
-    parts = [part.strip() for part in text.split(";")]
+    parts = [part.strip() for part in SHORTHAND.sub(_longhand, text).split(";")]
     kept = [part for part in parts if part and not part.startswith("font-family")]
     found = ";".join(re.sub(r":\s+", ":", part) for part in kept)
     for color, variable in VARIABLES.items():
         found = found.replace(color, f"var({variable})")
     return found
+
+
+def _longhand(match: re.Match[str]) -> str:
+    style, weight, size = match.groups()
+    parts = [("font-style", style), ("font-weight", weight), ("font-size", size)]
+    return ";".join(f"{key}:{value}" for key, value in parts if value)
 
 
 def _rounded(text: str) -> str:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neuroinit.gradients.statistics import GradientStats
-from neuroinit.run.result import Result
-from neuroinit.run.tensor_table import tensor_kind
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
+from neuroinit.report.default_rule import (
+    EXPLODING,
+    NO_PROBLEM,
+    UNUSABLE,
+    problems,
+    unit_loss,
+)
+from neuroinit.run.results.result import Result
+from neuroinit.run.results.tensor_table import tensor_kind
 
 FAR = 5.0  # a norm this many times above or below the bound is a problem; NIO shrinks from there
 VANISHED = 1e-3  # a tensor's gradient below this share of the whole gradient's norm
 MANY = 0.25  # a problem if more than this share of the weight tensors have such a gradient
 
-EXPLODING, SMALL, VANISHING = "exploding", "small", "vanishing"
-UNUSABLE, NO_PROBLEM, NOT_MEASURED = "unusable", "no problem", "not measured"
+SMALL, VANISHING, NOT_MEASURED = "small", "vanishing", "not measured"
 REPAIRED, USABLE, UNSOLVED, OPEN = "repaired", "usable", "unsolved", "open"
+LEFT = "left"
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,8 @@ class Verdict:
 
     Args:
         status: ``"repaired"`` (a problem is solved), ``"usable"`` (there was none), ``"unsolved"``
-            (there is one after the run), or ``"open"`` (the result does not tell).
+            (there is one after the run), ``"left"`` (short trainings did not confirm the change),
+            or ``"open"`` (the result does not tell).
         before: What was wrong with the start.
         after: What is wrong after the run.
     """
@@ -36,19 +44,37 @@ class Verdict:
 def judge(result: Result) -> Verdict:
     """The verdict on a result.
 
-    The gradient norm is compared with the bound of NIO. Other methods have no such bound: of these
-    we can only say whether gradients are finite, and whether they vanish in some tensors.
+    The default rule of NIO says itself what was wrong. With a bound, the gradient norm is compared
+    with it. Other methods have no such number: of these we can only say whether gradients are
+    finite, and whether they vanish in some tensors.
 
     Args:
         result: What ``optimize`` returned.
     """
-    gamma = bound(result)
+    gamma, unit = bound(result), unit_loss(result)
+    if unit is not None:
+        before, after = problems(result, unit)
+    else:
+        before, after = _measured_problems(result, gamma)
+    if result.verified and not confirmed(result):
+        return Verdict(LEFT, before, before)
+    if result.verified and result.after is None:  # applied in part: the trainings are the measure
+        after = NO_PROBLEM
+    return Verdict(_status(before, after, gamma is not None or unit is not None), before, after)
+
+
+def confirmed(result: Result) -> bool:
+    """Whether short trainings confirmed the change, or a part of it."""
+    return result.verified.startswith("applied")
+
+
+def _measured_problems(result: Result, gamma: float | None) -> tuple[str, str]:
     before, after = (_problem(stats, gamma) for stats in (result.before, result.after))
     if result.before is None and result.after is not None:
         before = UNUSABLE
     elif result.before is not None and result.after is None:
         after = UNUSABLE
-    return Verdict(_status(before, after, gamma is not None), before, after)
+    return before, after
 
 
 def bound(result: Result) -> float | None:

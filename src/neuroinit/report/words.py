@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from neuroinit.gradients.statistics import GradientStats
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
 from neuroinit.report import verdict as verdicts
+from neuroinit.report.default_rule import (
+    DEAD,
+    EXPLODING,
+    NO_PROBLEM,
+    UNUSABLE,
+    unit_loss,
+    wrong,
+)
 from neuroinit.report.html import number
+from neuroinit.report.phrases import joined, moved, names_of, tensors
 from neuroinit.report.verdict import Verdict, bound, vanished
-from neuroinit.run.result import Result
-from neuroinit.run.tensor_table import tensor_kind, tensor_rows
+from neuroinit.run.results.result import Result
+from neuroinit.run.results.tensor_table import tensor_kind, tensor_rows
 
-SAME = 0.01  # a scale this near to 1, in its logarithm, counts as unchanged
 ALIGNED = 0.5  # gradients with a higher cosine point in one direction
 EQUAL = 0.01  # a smaller difference of two cosines is not worth a word
 
@@ -21,6 +29,7 @@ LABELS = {
     verdicts.USABLE: "No problem found",
     verdicts.UNSOLVED: "Not solved",
     verdicts.OPEN: "No verdict",
+    verdicts.LEFT: "Left alone",
 }
 
 
@@ -32,41 +41,49 @@ def headline(result: Result, verdict: Verdict) -> str:
     problem = _SHORT[verdict.before]
     if verdict.status == verdicts.UNSOLVED:
         still = "still " if verdict.before == verdict.after else "now "
-        return f"{problem} and {still}{_NOW[verdict.after]}; {done}, but training may fail."
+        return f"{problem} and {still}{_NOW[verdict.after]}; {done}, and training may fail."
+    if verdict.status == verdicts.LEFT:
+        return f"{problem}; the model was left alone, since short trainings confirmed no change."
+    if result.verified:
+        return f"{problem}; {done}, and short trainings with the optimizer confirmed it."
     return f"{problem}; {done}, and {_PROMISE[verdict.before]}."
 
 
 _SHORT = {
-    verdicts.EXPLODING: "The gradients exploded",
+    EXPLODING: "The gradients exploded",
+    DEAD: "The network was dead",
     verdicts.VANISHING: "The gradients vanished in many layers",
     verdicts.SMALL: "The gradients were too small",
-    verdicts.UNUSABLE: "The gradients were zero or not finite",
-    verdicts.NO_PROBLEM: "The gradients at the start were usable",
+    UNUSABLE: "The gradients were zero or not finite",
+    verdicts.NOT_MEASURED: "The gradients were not measured",
+    NO_PROBLEM: "The gradients at the start were usable",
 }
 _NOW = {
-    verdicts.EXPLODING: "explode",
+    EXPLODING: "explode",
+    DEAD: "is dead",
     verdicts.VANISHING: "vanish in many layers",
     verdicts.SMALL: "are too small",
-    verdicts.UNUSABLE: "are zero or not finite",
+    UNUSABLE: "are zero or not finite",
 }
 _PROMISE = {
-    verdicts.EXPLODING: "the first training steps should now be stable",
+    EXPLODING: "the first training steps should now be stable",
+    DEAD: "training should now make progress from the first step",
     verdicts.VANISHING: "training should now reach all layers",
     verdicts.SMALL: "training should now make progress from the first step",
-    verdicts.UNUSABLE: "training can now start",
-    verdicts.NO_PROBLEM: "we expect little effect on training",
+    UNUSABLE: "training can now start",
+    NO_PROBLEM: "we expect little effect on training",
 }
 
 
 def _done(result: Result) -> str:
     """What the method did, in a clause without its end."""
     method = result.settings.get("method", "the method")
-    shrunk, enlarged = _moved(list(result.scales.values()))
-    parts = [f"drew new values for {_tensors(len(result.drawn))}"] if result.drawn else []
+    shrunk, enlarged = moved(list(result.scales.values()))
+    parts = [f"drew new values for {tensors(len(result.drawn))}"] if result.drawn else []
     if enlarged:
-        parts.append(f"enlarged {_tensors(enlarged)}")
+        parts.append(f"enlarged {tensors(enlarged)}")
     if shrunk:
-        parts.append(f"shrank {_tensors(shrunk)}")
+        parts.append(f"shrank {tensors(shrunk)}")
     return f"{method} {joined(parts) if parts else 'changed nothing'}"
 
 
@@ -85,13 +102,15 @@ def details(result: Result, verdict: Verdict) -> list[tuple[str, str]]:
     return [
         ("What was wrong", _wrong(result, verdict)),
         ("What was changed", changes(result)),
-        ("What to expect", _expected(verdict)),
+        ("What to expect", _expected(result, verdict)),
     ]
 
 
 def _wrong(result: Result, verdict: Verdict) -> str:
-    stats, gamma = result.before, bound(result)
-    if verdict.before == verdicts.UNUSABLE:
+    stats, gamma, unit = result.before, bound(result), unit_loss(result)
+    if unit is not None:
+        return wrong(result, verdict.before, unit)
+    if verdict.before == UNUSABLE:
         return "The gradients of the start were zero or not finite. No training could begin there."
     if stats is None:
         return "Not known: the gradients were not measured."
@@ -100,7 +119,7 @@ def _wrong(result: Result, verdict: Verdict) -> str:
         text = f"{norm}. This method has no bound to compare it with."
         return f"{text} {_vanishing(stats)}" if verdict.before == verdicts.VANISHING else text
     times = stats.norm / gamma
-    if verdict.before == verdicts.EXPLODING:
+    if verdict.before == EXPLODING:
         return (
             f"{norm}, {number(float(f'{times:.2g}'))} times the bound of {number(gamma)}. "
             "Training steps of the usual size would overshoot."
@@ -117,7 +136,7 @@ def _vanishing(stats: GradientStats) -> str:
     total = sum(tensor_kind(layer.name) == "weight" for layer in stats.layers)
     return (
         f"In {len(lost)} of {total} weight tensors the gradient was less than a thousandth of the "
-        f"whole ({_names(lost)}). These layers would hardly train."
+        f"whole ({names_of(lost)}). These layers would hardly train."
     )
 
 
@@ -125,20 +144,20 @@ def changes(result: Result) -> str:
     """What was redrawn and scaled, weights and biases told apart, and what was not."""
     found, rows = [], tensor_rows(result)
     if result.drawn:
-        found.append(f"New values were drawn for {_names(list(result.drawn))}.")
+        found.append(f"New values were drawn for {names_of(list(result.drawn))}.")
     for kind in ("weight", "bias"):
         scales = [row.scale for row in rows if row.kind == kind and not math.isnan(row.scale)]
         if scales and not (result.drawn and all(scale == 1 for scale in scales)):
             low, high = number(min(scales)), number(max(scales))
             span = f"scale {low}" if low == high else f"scales from {low} to {high}"
-            found.append(f"{_tensors(len(scales), kind)}: {_moves(scales)}, {span}.")
+            found.append(f"{tensors(len(scales), kind)}: {_moves(scales)}, {span}.")
     left = [row.kind for row in rows if math.isnan(row.scale) and not row.redrawn]
     if left:
-        counts = [_tensors(left.count(kind), kind) for kind in ("weight", "bias") if kind in left]
+        counts = [tensors(left.count(kind), kind) for kind in ("weight", "bias") if kind in left]
         found.append(f"Not scaled: {joined(counts)}, because they are all zero or not selected.")
     if result.blocked:
         found.append(
-            f"All-zero tensors keep the gradient from {_names(result.blocked)}, so these were "
+            f"All-zero tensors keep the gradient from {names_of(result.blocked)}, so these were "
             "not optimized. Pass reinit_zeros=0.01 to start all-zero tensors at small values."
         )
     return " ".join(found) or "No tensor was changed."
@@ -146,7 +165,7 @@ def changes(result: Result) -> str:
 
 def _moves(scales: Sequence[float]) -> str:
     """How many tensors were enlarged, shrunk and left alone."""
-    shrunk, enlarged = _moved(scales)
+    shrunk, enlarged = moved(scales)
     counts = {"enlarged": enlarged, "shrunk": shrunk, "unchanged": len(scales) - shrunk - enlarged}
     known = [(word, count) for word, count in counts.items() if count]
     if len(known) == 1:
@@ -154,11 +173,13 @@ def _moves(scales: Sequence[float]) -> str:
     return joined([f"{count} {word}" for word, count in known])
 
 
-def _expected(verdict: Verdict) -> str:
+def _expected(result: Result, verdict: Verdict) -> str:
+    if result.verified:
+        return f"Short trainings with the optimizer decided: {result.verified}."
     if verdict.status == verdicts.UNSOLVED:
         return (
-            f"After the run the gradients {_NOW[verdict.after]}, so training may diverge or make "
-            "no progress. Try more steps, or compare methods with neuroinit.compare."
+            "The problem is still there after the run, so training may diverge or make no "
+            "progress. Try more steps, or compare methods with neuroinit.compare."
         )
     if verdict.status == verdicts.REPAIRED:
         return (
@@ -186,7 +207,7 @@ def cosine_note(result: Result, verdict: Verdict) -> str:
             f"GradCosine rose {change}: the gradients of different samples agree more. This alone "
             "does not promise better training."
         )
-    repaired = verdict.before == verdicts.EXPLODING and verdict.status == verdicts.REPAIRED
+    repaired = verdict.before == EXPLODING and verdict.status == verdicts.REPAIRED
     if repaired and before.cosine > ALIGNED:
         return (
             f"GradCosine fell {change}. This is expected after a repair: exploding gradients all "
@@ -220,25 +241,3 @@ def history_note(result: Result) -> str:
             f"The bound is {number(gamma)}; {above} of {len(records)} steps began above it."
         )
     return " ".join(found)
-
-
-def _moved(scales: Sequence[float]) -> tuple[int, int]:
-    """How many scales are below 1, and how many above."""
-    logs = [math.log(scale) if scale > 0 else -math.inf for scale in scales]
-    return sum(x < -SAME for x in logs), sum(x > SAME for x in logs)
-
-
-def _tensors(count: int, kind: str = "") -> str:
-    words = f"{kind} tensor" if kind else "tensor"
-    return f"{count} {words}{'' if count == 1 else 's'}"
-
-
-def _names(names: Sequence[str], most: int = 3) -> str:
-    """The first names of a list, and how many more there are."""
-    more = [f"{len(names) - most} more"] if len(names) > most else []
-    return joined([*names[:most], *more])
-
-
-def joined(parts: Sequence[str]) -> str:
-    """Parts of a sentence with commas and an `and`."""
-    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.process.accelerator import free_device_memory
 from neuroinit.gradients.engines import Engine, Keep, Stream
-from neuroinit.gradients.graph_checks import check_double_backward
-from neuroinit.gradients.pieces import streamed_pieces, streamed_samples
+from neuroinit.gradients.passes.graph_checks import check_double_backward
+from neuroinit.gradients.passes.pieces import streamed_pieces, streamed_samples, takes_copies
+from neuroinit.gradients.passes.trials import may_be_separable, samples_are_independent
 from neuroinit.gradients.plan import Plan, share_of
-from neuroinit.gradients.trials import may_be_separable, samples_are_independent
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.sharded.differences import Differences
@@ -127,9 +128,11 @@ class _Need:
         self.graph = graph_bytes(point, batch, (start, stop), plan.one_forward)
         tensors = point.tensors(problem.differentiated)
         self.vector = sum(t.numel() * t.element_size() for t in tensors)
-        self.together = not plan.one_forward and may_be_separable(problem)  # several in one pass
+        self.copied = takes_copies(problem, plan) and may_be_separable(problem)
+        apart = plan.one_forward and not self.copied
+        self.together = not apart and may_be_separable(problem)  # several in one pass
         self.samples, self.vectors = plan.largest, 4 * self.vector
-        if self.together:
+        if self.together and not self.copied:
             self.samples = max(self.samples, streamed_samples(problem, batch, plan))
             pieces = max(1, min(streamed_pieces(problem), self.samples // min(self.sizes)))
             self.vectors = (1 + 3 * pieces) * self.vector
@@ -138,6 +141,7 @@ class _Need:
         """Of `keep`; with one forward pass, further graphs share about half of the first."""
         count = len(self.sizes)
         share = (1 + count) / 2 if self.plan.one_forward else sum(self.sizes) / self.plan.largest
+        share = count if self.copied else share
         graphs = self.graph * share
         peak = PEAK * graphs if self.together else graphs + WORK * self.graph
         return peak + 3 * count * self.vector
@@ -201,13 +205,14 @@ def _megabytes(count: float) -> str:
 
 def free_memory(device: torch.device) -> int:
     """Free bytes on a device; a very large number if that cannot be found out."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    if device.type == "cpu" and os.path.exists("/proc/meminfo"):
+    if device.type != "cpu":
+        free = free_device_memory(device)
+        return UNKNOWN if free is None else free
+    if os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo") as lines:
             table = dict(line.split(":", 1) for line in lines)
         return min(int(table["MemAvailable"].split()[0]) * 1024, _free_in_container())
-    if device.type == "cpu" and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return UNKNOWN
 

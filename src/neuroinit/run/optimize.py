@@ -20,18 +20,19 @@ from neuroinit.common.checks import (
     check_instance,
 )
 from neuroinit.common.layout import BatchLayout, Cut, batch_layout
-from neuroinit.common.random_state import isolated, set_random_state
+from neuroinit.common.process.random_state import isolated, set_random_state
+from neuroinit.common.targets import Targets
 from neuroinit.distributed.fsdp import is_sharded_model
 from neuroinit.distributed.ranks import Ranks, ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.method import NIO
+from neuroinit.model.arguments.random_data import in_place_of_data
+from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
-from neuroinit.model.random_data import in_place_of_data
-from neuroinit.model.validation import check_batches
-from neuroinit.run.checkpoint import Checkpoint
 from neuroinit.run.engine_choice import AUTO, ENGINES, Schedule
-from neuroinit.run.loop import OnStep, Run
-from neuroinit.run.result import Result
+from neuroinit.run.loop.checkpoint import Checkpoint
+from neuroinit.run.loop.run import OnStep, Run
+from neuroinit.run.results.result import Result
 from neuroinit.sharded.problem import ShardedProblem
 
 
@@ -52,6 +53,7 @@ def optimize(
     example: Tensor | Sequence[int] | None = None,
     cut: Cut | None = None,
     batch_dim: int = 0,
+    targets: Targets | None = None,
 ) -> Result:
     """Find an initialization for a model, by default one scale per tensor; the model is unchanged.
 
@@ -77,19 +79,21 @@ def optimize(
             the step is repeated in smaller pieces with a warning.
         autocast: ``torch.bfloat16`` runs forward and backward passes in bfloat16 where torch's
             autocast does; sums stay in float32 and float64. Faster on suitable hardware, and not
-            exact: ``docs/performance.md`` has the error.
+            exact: ``docs/evidence/performance.md`` has the error.
         checkpoint: A file from which an interrupted run continues exactly; call again with the same
             arguments. It is removed when the run has ended.
         checkpoint_every: Steps between two writes of that file.
         example: In place of ``batches``, for a classifier: some inputs, or a shape for standard
             normal ones. Random inputs with their mean and standard deviation get random labels.
-            ``docs/trainability.md`` says how much is lost.
+            ``docs/evidence/trainability.md`` says how much is lost.
         cut: ``cut(batch, start, stop)`` returns some samples of a batch that cannot be cut along a
             dimension of its tensors, such as a graph.
         batch_dim: The dimension of samples in tensors, for example 1 for ``(time, samples, ...)``.
+        targets: With ``compute_loss``: which entry of a batch has the targets, a key, an index or a
+            tuple of several; by default ``"labels"``, or 1 for pairs. For ``stats.agreement`` only.
 
     Under torch.distributed all processes call this function and share the work, see
-    ``docs/distributed.md``.
+    ``docs/guide/several-processes.md``.
 
     Returns:
         The scales, the history, and statistics before and after. ``result.apply_(model)`` scales
@@ -109,14 +113,15 @@ def optimize(
         ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     method = NIO() if method is None else method
-    all_ranks = ranks() if isinstance(method, Initialization) and method.steps else Ranks()
+    all_ranks = _ranks(model, method)
     with isolated(), closing(all_ranks), all_ranks.together():
         batches = _data(batches, example, compute_loss)
         _check(method, engine, microbatch, memory_limit, on_step)
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_autocast(autocast)
         check_count("checkpoint_every", checkpoint_every, 1)
-        schedule, layout = Schedule(ENGINES.get(engine), microbatch), batch_layout(cut, batch_dim)
+        schedule = Schedule(ENGINES.get(engine), microbatch)
+        layout = batch_layout(cut, batch_dim, targets)
         with closing(Checkpoint(checkpoint, checkpoint_every, all_ranks)) as saved:
             states = saved.random_states()
             with isolated():  # the same random numbers for the problem on every rank
@@ -131,6 +136,13 @@ def optimize(
             run.resume()
             set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
             return run.go(batches, progress and all_ranks.rank == 0)
+
+
+def _ranks(model: Any, method: Any) -> Ranks:
+    """The processes that take part: all, but for drawing values of a model that is not sharded."""
+    sharded = isinstance(model, nn.Module) and is_sharded_model(model)
+    steps = isinstance(method, Initialization) and method.steps > 0
+    return ranks() if sharded or steps else Ranks()
 
 
 def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
@@ -165,7 +177,8 @@ def _problem(
     ranks: Ranks,
     layout: BatchLayout,
 ) -> Problem:
-    selection, exact = method.selection(), schedule.engine is None or schedule.engine.exact
+    selection, engine = method.selection(), schedule.engine
+    exact = method.second_order and (engine is None or engine.exact)
     sharded = isinstance(model, nn.Module) and is_sharded_model(model)
     if exact or not sharded:
         return Problem(model, loss_fn, compute_loss, selection, autocast, ranks, layout)

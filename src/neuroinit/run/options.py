@@ -15,21 +15,22 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.layout import Cut
+from neuroinit.common.targets import Targets
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.rules import Rule
 from neuroinit.methods.updates import Update
-from neuroinit.model.optimizers import OptimizerLike
+from neuroinit.model.arguments.optimizers import OptimizerLike
+from neuroinit.model.parameters.selection import LooksAt
 from neuroinit.model.problem import ComputeLoss
-from neuroinit.model.selection import LooksAt
-from neuroinit.run.loop import OnStep
+from neuroinit.run.loop.run import OnStep
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-class OptimizeOptions(TypedDict, total=False):
-    """Arguments of :func:`optimize` besides model, batches, loss and method."""
+class RunOptions(TypedDict, total=False):
+    """Arguments of :func:`optimize` that say nothing of the model, its data, loss and method."""
 
-    compute_loss: ComputeLoss | None
     engine: str
     microbatch: int | None
     progress: bool
@@ -38,9 +39,16 @@ class OptimizeOptions(TypedDict, total=False):
     autocast: torch.dtype | None
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
-    example: Tensor | Sequence[int] | None
     cut: Cut | None
     batch_dim: int
+    targets: Targets | None
+
+
+class OptimizeOptions(RunOptions, total=False):
+    """Arguments of :func:`optimize` besides model, batches, loss and method."""
+
+    compute_loss: ComputeLoss | None
+    example: Tensor | Sequence[int] | None
 
 
 class InitializationOptions(TypedDict, total=False):
@@ -66,11 +74,12 @@ class NIOFields(MethodOptions, total=False):
     gamma: float | str
     gamma_per_loss: float
     rate: float | None
+    family: str
     sub_batches: int | str
     overlap: float
     split: str
     batch_stats: str
-    rule: Rule
+    rule: Rule | None
     gradients_of: LooksAt | None
     min_bias_scale: float | None
 
@@ -120,6 +129,7 @@ class LSUVFields(InitializationOptions, total=False):
     tries: int
     measure: str
     batch_stats: str
+    redraw: bool
 
 
 class LSUVOptions(LSUVFields, OptimizeOptions, total=False):
@@ -154,38 +164,35 @@ class TruncNormalFields(InitializationOptions, total=False):
 
 
 def shows_options(
-    kind: type[Initialization], *others: Callable[..., Any]
+    options: type, kind: type[Initialization], *others: Callable[..., Any]
 ) -> Callable[[Function], Function]:
-    """Decorate a function with ``**options`` so that its signature lists them with defaults.
+    """Decorate a function with ``**options`` so that its signature lists them.
 
     Args:
-        kind: Its fields are options.
-        *others: Functions whose keyword arguments are options, too, such as :func:`optimize`.
+        options: A TypedDict: names and types of the options.
+        kind: Its fields have the defaults.
+        *others: Functions whose arguments have the defaults of the other options.
     """
+    signatures = [inspect.signature(other).parameters for other in others]
+    defaults = {name: p.default for each in signatures for name, p in each.items()}
+    defaults |= {field.name: _default(field) for field in dataclasses.fields(kind)}
+    shown = [
+        inspect.Parameter(name, _KEYWORD, default=defaults[name], annotation=_text(hint))
+        for name, hint in options.__annotations__.items()
+    ]
 
     def decorate(function: Function) -> Function:
         own = inspect.signature(function)
-        known = {n: p for n, p in own.parameters.items() if p.kind is not p.VAR_KEYWORD}
-        for parameter in _keywords(kind, *others):
-            known.setdefault(parameter.name, parameter)
-        function.__signature__ = own.replace(parameters=list(known.values()))  # type: ignore[attr-defined]
+        named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        function.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]
         return function
 
     return decorate
 
 
-def _keywords(kind: type[Initialization], *others: Callable[..., Any]) -> list[inspect.Parameter]:
-    fields = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f))
-        for f in dataclasses.fields(kind)
-    ]
-    options = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for other in others
-        for name, parameter in inspect.signature(other).parameters.items()
-        if name in OptimizeOptions.__annotations__
-    ]
-    return [*fields, *options]
+def _text(hint: Any) -> Any:
+    """A type as it is written: to evaluate the types of all options takes 50 ms."""
+    return getattr(hint, "__forward_arg__", hint)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

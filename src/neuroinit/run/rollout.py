@@ -20,7 +20,7 @@ from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.distributed.ranks import ALONE, Ranks
 from neuroinit.gradients.sub_batches import sub_batches
-from neuroinit.model.optimizers import OptimizerLike, twin_of
+from neuroinit.model.arguments.optimizers import OptimizerLike, twin_of
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 

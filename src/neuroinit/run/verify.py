@@ -1,125 +1,180 @@
 """A check before a model is changed: short trainings from its own values and from the result.
 
-The result is applied whole, with its log-scales halved, or not at all. Both trainings use the
-user's optimizer and the same batches, on copies of the parameters; other batches validate. A result
-has to be better by more than the noise between validation batches. It also has to hold at twice the
-learning rate, which a start close to divergence does not.
+Besides the result, something else is tried: one factor for every layer if NIO's default rule is
+used and the agreement confirms it, else the result with its log-scales halved. The better one is
+applied, or nothing. All trainings use the user's optimizer and the same batches, on copies of the
+parameters. Other batches validate: a start has to be better than the model as it is by more than
+the noise between them. It also has to hold at twice the learning rate, which a start close to
+divergence does not. If the default rule has found that the network is dead or explodes, the start
+only must not be worse: a dead network rests on a plateau that is longer than these trainings.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.layout import BatchLayout
-from neuroinit.common.random_state import isolated
+from neuroinit.common.process.random_state import isolated
+from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.ranks import ranks
-from neuroinit.model.optimizers import OptimizerLike, others_frozen
+from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
+from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
-from neuroinit.model.selection import unwrap
-from neuroinit.run.result import Result
+from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Rollout, lead, mean, split_batches
 
-KEPT = 16  # batches: 4 validate, 12 train
 STEPS = 12  # of a training; three of them at most
 FASTER_STEPS = 18  # of the training at a higher learning rate: 54 steps in all
-HIGHER_RATE = 2.0  # its factor
+HIGHER_RATE = 2.0  # factor of the learning rate
 STANDARD_ERRORS = 2.0  # by which a result has to be better
+WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
+NOT_BETTER = (
+    f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
+    "as it is"
+)
 
-
-class KeptBatches:
-    """Yields a user's batches and keeps the first of them.
-
-    Args:
-        batches: Any iterable; a generator stays one that can be used once.
-    """
-
-    def __init__(self, batches: Iterable[Batch]) -> None:
-        self.batches, self.kept = batches, list[Batch]()
-
-    def __iter__(self) -> Iterator[Batch]:
-        for k, batch in enumerate(self.batches):
-            if k == len(self.kept) < KEPT:
-                self.kept.append(batch)
-            yield batch
+log = logging.getLogger(__name__)
 
 
 def verified(
     model: nn.Module,
-    result: Result,
+    results: Mapping[str, Result],
     batches: list[Batch],
     loss_fn: LossFunction | None,
     compute_loss: ComputeLoss | None,
     optimizer: OptimizerLike,
     layout: BatchLayout,
+    progress: bool = False,
+    diagnoses: bool = False,
 ) -> Result:
-    """The result as far as short trainings confirm it; its ``verified`` says what was decided."""
-    if all(scale == 1 for scale in result.scales.values()) and not result.drawn:
-        return result
+    """One of the results, as far as short trainings confirm it; its ``verified`` says what is.
+
+    Args:
+        model: Any module.
+        results: That of the method (``"whole"``), and perhaps ``"layer by layer"``.
+        batches: Batches that train and batches that validate.
+        loss_fn: As for :func:`optimize`.
+        compute_loss: As for :func:`optimize`.
+        optimizer: The optimizer, or a function of parameters that makes it.
+        layout: How samples lie in a batch.
+        progress: Show a progress bar.
+        diagnoses: The method changes a network only if it is dead or explodes.
+    """
+    first = results[WHOLE]
+    options = {name: (found, 1.0) for name, found in results.items() if _changes(found)}
+    if not options:
+        return first
+    if LAYERS not in options:
+        options[HALF] = first, 0.5
     with isolated(), others_frozen(unwrap(model), optimizer):
         problem = Problem(model, loss_fn, compute_loss, ranks=ranks(), layout=layout)
-        trial = _Trial(problem, batches, optimizer)
-        share, reason = trial.decide(result)
-    return _in_part(result, problem, share, reason)
+        total = STEPS * (1 + len(options)) + FASTER_STEPS
+        with Progress("verifying", total, progress and problem.ranks.rank == 0) as bar:
+            broken = diagnoses and WHOLE in options
+            name, reason = _Trial(problem, batches, optimizer, bar, broken).decide(options)
+    if problem.ranks.rank == 0:
+        log.info("The result is %s.", reason)
+    chosen, share = options.get(name, (first, 0.0))
+    own = dataclasses.replace(
+        first,
+        scales=chosen.scales,
+        digests=chosen.digests,
+        before=chosen.before,
+        after=chosen.after,
+        held_out=chosen.held_out,
+    )
+    return _in_part(own, problem, share, reason)
+
+
+def _changes(result: Result) -> bool:
+    return bool(result.drawn) or any(scale != 1 for scale in result.scales.values())
 
 
 class _Trial:
-    def __init__(self, problem: Problem, batches: list[Batch], optimizer: OptimizerLike) -> None:
-        self.problem, self.optimizer = problem, optimizer
+    def __init__(
+        self,
+        problem: Problem,
+        batches: list[Batch],
+        optimizer: OptimizerLike,
+        bar: Progress,
+        broken: bool,
+    ) -> None:
+        self.needed = -STANDARD_ERRORS if broken else STANDARD_ERRORS
+        self.problem, self.optimizer, self.bar, self.done = problem, optimizer, bar, 0
         least = 2 if problem.batch_norms else 1
         self.validation, self.training = split_batches(
             batches, least, problem.layout, problem.ranks
         )
+        self.start, losses = self._trained("training the model as it is", problem.original)
+        self.diverges = not mean(self.start) <= 2 * abs(losses[0])
 
-    def decide(self, result: Result) -> tuple[float, str]:
-        """The share of the log-scales to apply, and the reason."""
-        start, start_losses = self._trained(self.problem.original)
-        diverges = not math.isfinite(mean(start)) or mean(start) > 2 * abs(start_losses[0])
-        for share, name in ((1.0, "whole"), (0.5, "half")):
-            values = _values(result, self.problem, share)
-            losses, _ = self._trained(values)
-            if not math.isfinite(mean(losses)):
-                continue
-            gain, noise = lead(start, losses) if not diverges else (math.inf, 0.0)
-            if not gain > STANDARD_ERRORS * noise:
-                continue
-            if not diverges:
-                faster, _ = self._trained(values, FASTER_STEPS, HIGHER_RATE)
-                if not mean(faster) <= mean(start):
-                    continue
-            other = "diverges" if diverges else f"reaches {mean(start):.4g}"
-            return share, (
-                f"applied {name}: loss {mean(losses):.4g} after {STEPS} training steps, where the "
-                f"model as it was {other}"
-            )
-        return 0.0, (
-            f"not applied: {STEPS} training steps with this optimizer are not better than from the "
-            "model as it is"
+    def decide(self, options: Mapping[str, tuple[Result, float]]) -> tuple[str, str]:
+        """The name of the best option, or ``""`` if it is not confirmed, and the reason.
+
+        An option is a result, and the share of its log-scales to apply.
+        """
+        losses = {
+            name: self._trained(f"training the result, {name}", self._values(*option))[0]
+            for name, option in options.items()
+        }
+        best = min(losses, key=lambda name: mean(losses[name]))
+        if not self._confirmed(options[best], losses[best]):
+            return "", NOT_BETTER
+        return best, self._reason(best, losses[best])
+
+    def _values(self, result: Result, share: float) -> dict[str, Tensor]:
+        """The parameters with a share of the log-scales; fresh values are drawn whole."""
+        values = dict(self.problem.original)
+        for name, draw in result.drawn.items():
+            values[name] = draw.like(values[name])
+        for name, scale in result.scales.items():
+            values[name] = values[name] * scale**share
+        return values
+
+    def _confirmed(self, option: tuple[Result, float], losses: list[float]) -> bool:
+        """Whether an option is better than the model as it is, and not close to divergence.
+
+        Or not worse, if the model is broken.
+        """
+        if self.diverges:
+            return math.isfinite(mean(losses))
+        if not self._ahead(losses, self.needed):
+            return False
+        phase = "training at a higher learning rate"
+        faster, _ = self._trained(phase, self._values(*option), FASTER_STEPS, HIGHER_RATE)
+        return self._ahead(faster, min(0.0, self.needed))
+
+    def _ahead(self, losses: list[float], errors: float) -> bool:
+        """Whether losses are lower than those of the start by more than so many standard errors."""
+        if not math.isfinite(mean(losses)):
+            return False
+        gain, noise = lead(self.start, losses)
+        return gain > errors * noise if errors else gain >= 0
+
+    def _reason(self, name: str, losses: list[float]) -> str:
+        other = "diverges" if self.diverges else f"reaches {mean(self.start):.4g}"
+        return (
+            f"applied {name}: loss {mean(losses):.4g} after {STEPS} training steps, where the "
+            f"model as it was {other}"
         )
 
     def _trained(
-        self, values: dict[str, Tensor], steps: int = STEPS, rate: float = 1.0
+        self, phase: str, values: dict[str, Tensor], steps: int = STEPS, rate: float = 1.0
     ) -> tuple[list[float], list[float]]:
         """Validation losses after a training, and its training losses."""
+        self.bar.show(self.done, phase)
+        self.done += steps
         rollout = Rollout(self.problem, values, self.optimizer, rate)
         rollout.train(itertools.cycle(self.training), steps)
         return rollout.evaluate(self.validation), rollout.losses
-
-
-def _values(result: Result, problem: Problem, share: float) -> dict[str, Tensor]:
-    """The parameters with a share of the log-scales; fresh values are drawn whole."""
-    values = dict(problem.original)
-    for name, draw in result.drawn.items():
-        values[name] = draw.like(values[name])
-    for name, scale in result.scales.items():
-        values[name] = values[name] * scale**share
-    return values
 
 
 def _in_part(result: Result, problem: Problem, share: float, reason: str) -> Result:

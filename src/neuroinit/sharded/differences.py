@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.tensors import flatten, to_cpu_double, unflatten
+from neuroinit.common.tensors import flatten, to_host, unflatten
 from neuroinit.gradients.directions import AllGradients, Objective
 from neuroinit.gradients.engines import Derivative, Engine
-from neuroinit.gradients.first_order import sub_batch_gradients
 from neuroinit.gradients.measures import Moments
+from neuroinit.gradients.passes.first_order import sub_batch_gradients
+from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
-from neuroinit.gradients.trials import try_separating
 from neuroinit.model.finite import check_derivative
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
@@ -51,14 +51,17 @@ class Differences(Engine):
             found = _Gradients(point, batch, plan, objective)
             by_scale = torch.zeros_like(problem.unit_scales)
             theta = flatten(point.tensors(problem.differentiated))
-            for index, gradient in enumerate(found.gradients):
-                v = found.collector.direction(index, gradient)
-                length = float(problem.norm(v))
-                if length > 0:
-                    h = step_length(v) * float(problem.norm(theta)) / length
-                    part = found.share.plan.only(index)
-                    ahead, behind = (_gradient_at(point, batch, part, x * v) for x in (h, -h))
-                    by_scale += problem.by_scales(ahead - behind) / (2 * h)
+            if len(found.gradients):
+                directions = found.collector.directions(0, found.gradients)
+                size, lengths = to_host(problem.norm(theta), problem.norms(directions))
+                by_theta = torch.zeros_like(theta)
+                for index, length in enumerate(lengths.tolist()):
+                    if length > 0:
+                        h = step_length(theta) * float(size) / length
+                        part, v = found.share.plan.only(index), directions[index]
+                        ahead, behind = (_gradient_at(point, batch, part, x * v) for x in (h, -h))
+                        by_theta.add_(ahead - behind, alpha=1 / (2 * h))
+                by_scale = problem.by_scales(by_theta)
             by_scale = check_derivative(problem.ranks.sum(by_scale), problem.scaled)
             return Derivative(found.value, by_scale, found.collector.moments, found.loss)
 
@@ -121,21 +124,19 @@ class _Gradients:
         if not plan.one_forward:
             try_separating(point, batch)
         with point.session() as session:
-            found = sub_batch_gradients(session, batch, own, names, losses)
-            self.gradients = [gradient for _, gradient in found]
-        for gradient in self.gradients:
-            self.collector.add(gradient)
-        self.value = float(self.collector.evaluate(objective))
-        total = torch.zeros((), dtype=torch.float64, device="cpu")
-        if losses:
-            total = (own.weights @ to_cpu_double(torch.stack(losses))).sum()
+            rows = list(sub_batch_gradients(session, batch, own, names, losses))
+        self.gradients = torch.stack(rows) if rows else torch.zeros(0, 1)
+        if rows:
+            self.collector.add(self.gradients)
+        self.value = float(self.collector.evaluate(objective, losses))
+        total = (own.weights @ self.collector.losses).sum()
         self.loss = float(ranks.sum(total)) / self.count
 
     def loss_by_scales(self) -> Tensor:
         """The derivative of the loss by the scales."""
         found = torch.zeros_like(self.problem.unit_scales)
-        for gradient in self.gradients:
-            found += self.problem.by_scales(gradient)
+        if len(self.gradients):
+            found = self.problem.by_scales(self.gradients.sum(0))
         return self.problem.ranks.sum(found) / self.count
 
 
@@ -144,7 +145,7 @@ def _gradient_at(point: Point, batch: Batch, plan: Plan, step: Tensor) -> Tensor
     names = point.problem.differentiated
     steps = dict(zip(names, unflatten(step, point.tensors(names)), strict=True))
     with point.moved(steps).session() as session:
-        ((_, gradient),) = sub_batch_gradients(session, batch, plan, names)
+        (gradient,) = sub_batch_gradients(session, batch, plan, names)
     return gradient
 
 

@@ -8,15 +8,15 @@ are summed over the ranks, and every rank takes part in every pass.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch, Interval
-from neuroinit.common.errors import listed
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
-from neuroinit.common.signals import deliver
+from neuroinit.common.process.signals import deliver
 from neuroinit.common.tensors import (
     flatten,
     gram_matrix,
@@ -30,14 +30,17 @@ from neuroinit.distributed.dtensor import (
     replicas,
 )
 from neuroinit.distributed.fsdp import fsdp_modules, reset, reshard
+from neuroinit.distributed.guarded_passes import guarded
 from neuroinit.distributed.ranks import Ranks
+from neuroinit.gradients.passes.trials import gradients_match
 from neuroinit.gradients.plan import part_of
-from neuroinit.gradients.trials import gradients_match
 from neuroinit.model.borrowing import borrowed
+from neuroinit.model.parameters.fresh_values import Draw
+from neuroinit.model.parameters.selection import Selection
 from neuroinit.model.point import Point
-from neuroinit.model.problem import ComputeLoss, LossFunction, Problem, Traits
-from neuroinit.model.selection import Selection
+from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.session import Session
+from neuroinit.model.traits import Traits
 
 
 class ShardedSession(Session):
@@ -67,10 +70,10 @@ class ShardedSession(Session):
                 for name, parameter in problem.parameters.items():
                     parameter.grad = gradients[name]
 
-    def _interruptible(self) -> AbstractContextManager[None]:
-        """Ctrl-C waits for the end of the forward pass, in which other ranks need this one."""
+    def _interruptible(self) -> AbstractContextManager[Any]:
+        """Ctrl-C waits for the next collective of the pass, where all ranks see it."""
         deliver()
-        return nullcontext()
+        return guarded(self.problem.shards)
 
     def gradient_by(
         self,
@@ -82,9 +85,18 @@ class ShardedSession(Session):
         """This rank's shards of the gradient; the leaves are values of the point."""
         for parameter in self.problem.parameters.values():
             parameter.grad = None
-        loss.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
+        with guarded(self.problem.shards):
+            loss.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
         names = {id(t): n for n, t in self.point.values.items()}
         return tuple(self._gradient_of(names[id(leaf)]) for leaf in leaves)
+
+    @torch.no_grad()
+    def scale_weight(self, module: nn.Module, name: str, factor: float) -> None:
+        """Also scale the shard, if the module holds what FSDP has gathered."""
+        super().scale_weight(module, name, factor)
+        shard = self.problem.parameters[name]
+        if shard is not module._parameters["weight"]:
+            local(shard).mul_(factor)
 
     def _gradient_of(self, name: str) -> Tensor | None:
         """This rank's shard of the gradient by a parameter, averaged over the ranks' batches."""
@@ -130,7 +142,7 @@ class ShardedProblem(Problem):
         model: A module with DTensor parameters.
         loss_fn: As for :class:`Problem`.
         compute_loss: As for :class:`Problem`.
-        selection: Which parameters take part; none can be drawn.
+        selection: Which parameters take part.
         shards: The ranks that hold the shards.
         autocast: As for :class:`Problem`.
         layout: As for :class:`Problem`.
@@ -145,7 +157,7 @@ class ShardedProblem(Problem):
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        model: nn.Module,
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         selection: Selection,
@@ -155,18 +167,17 @@ class ShardedProblem(Problem):
     ) -> None:
         self.shards = shards
         super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
-        if self.drawn:
-            raise ValueError(
-                f"A sharded model cannot get fresh values for {listed(list(self.drawn))}. "
-                "Initialize it before it is sharded."
-            )
-        self.traits = Traits({False: False, True: False}, separable=False)  # pieces are not cut
+        self.traits = Traits({False: False, True: False}, separable=False, draws=True)  # not cut
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
         self.spreads_samples = False
 
     def _values(self) -> dict[str, Tensor]:
         """This rank's shards."""
         return {n: local(p).detach().clone() for n, p in self.parameters.items()}
+
+    def _fresh_values(self, name: str, draw: Draw) -> Tensor:
+        """This rank's shard of the values."""
+        return local(draw.like(self.parameters[name].detach()))
 
     def _all_zero(self) -> list[str]:
         """Names of trainable tensors whose shards are all zero on all ranks."""
@@ -182,14 +193,17 @@ class ShardedProblem(Problem):
 
     def norm(self, gradient: Tensor) -> Tensor:
         """The norm of a flat gradient of which every rank has shards."""
-        return self.gram([gradient])[0, 0].sqrt()
+        return self.norms(gradient[None])[0]
 
-    def gram(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The Gram matrix of flat gradients of which every rank has shards."""
+    def norms(self, gradients: Tensor) -> Tensor:
+        """The norm of every row of which every rank has shards."""
+        return self.gram(gradients).diagonal().sqrt()
+
+    def gram(self, gradients: Tensor) -> Tensor:
+        """The Gram matrix of rows of which every rank has shards."""
         names = self.differentiated
-        sizes = [self.start[n].numel() for n in names]
-        parts = [torch.split(g, sizes) for g in gradients]
-        grams = torch.stack([gram_matrix([p[k] for p in parts]) for k in range(len(names))])
+        parts = torch.split(gradients, [self.start[n].numel() for n in names], 1)
+        grams = torch.stack([gram_matrix(part) for part in parts])
         return self.sum_over_shards(grams, names).sum(0)
 
     def by_scales(self, gradient: Tensor) -> Tensor:

@@ -37,9 +37,9 @@ def test_the_papers_settings_reach_the_method():
 
 
 def test_imagenet_has_the_steps_of_the_papers_footnote():
-    table3 = {cell.row: cell.config for cell in GRIDS["table3"](SIZES["paper"], None)}
-    assert learned_method(table3["MetaInit"].method).steps == 1000
-    assert learned_method(table3["GradInit"].method).steps == 2000
+    table4 = {cell.row: cell.config for cell in GRIDS["table4"](SIZES["paper"], None)}
+    assert learned_method(table4["MetaInit"].method).steps == 1000
+    assert learned_method(table4["GradInit"].method).steps == 2000
     table5 = {cell.column: cell.config for cell in GRIDS["table5"](SIZES["paper"], None)}
     assert learned_method(table5["GradInit"].method).steps == 2000
 

@@ -6,8 +6,8 @@ from neuroinit.experiments.paper import run_grid
 from neuroinit.experiments.paper.grids import GRIDS
 from neuroinit.experiments.paper.run_grid import Workspace, run_all
 from neuroinit.experiments.paper.sizes import SIZES
+from neuroinit.experiments.training.folder.files import Busy
 from neuroinit.experiments.training.outcome import Outcome
-from neuroinit.experiments.training.run_files import Busy
 
 
 def test_an_interrupted_grid_continues(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from neuroinit.experiments.data.split import Split
 from neuroinit.experiments.models.small_networks import kaiming, plain_cnn, residual_mlp
 from neuroinit.experiments.training.simple_loop import Training, train
 from neuroinit.run.in_place import nio_
-from neuroinit.run.result import Result
+from neuroinit.run.results.result import Result
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "residual MLP, 24 blocks": lambda: residual_mlp(24),
@@ -57,7 +57,9 @@ def compare(network: str, seed: int, data: Split, epochs: int) -> Pair:
     torch.manual_seed(seed)
     initial = kaiming(NETWORKS[network]())
     optimized = copy.deepcopy(initial)
-    result = nio_(optimized, data.batches(BATCHES, BATCH_SIZE, seed), progress=False)
+    sgd = torch.optim.SGD(optimized.parameters(), LEARNING_RATE)
+    batches = data.batches(BATCHES, BATCH_SIZE, seed)
+    result = nio_(optimized, batches, optimizer=sgd, progress=False)
     before, after = (
         train(model, data, lr=LEARNING_RATE, epochs=epochs, seed=seed)
         for model in (initial, optimized)

@@ -11,19 +11,10 @@ from neuroinit import plots
 from neuroinit.experiments.demo.comparison import NETWORKS, Pair
 from neuroinit.experiments.figure_files import save_figure
 from neuroinit.experiments.training.simple_loop import Training
-from neuroinit.gradients.statistics import GradientStats
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-TEXT = (
-    "With Kaiming's weights, the gradients grow with the depth, and the loss is not finite after a "
-    "few steps of SGD (a cross in the figure). NIO multiplies every tensor of the same weights by "
-    "one number; then both networks learn the digits. This does not show that NIO helps a network "
-    "that already trains, that a higher GradCosine is the reason (it is highest before NIO, when "
-    "all gradients explode in one direction), or anything about accuracy on larger tasks."
-)
-
 
 Row = TypedDict(
     "Row",
@@ -58,6 +49,28 @@ def _row(network: str, start: str, runs: list[Training], stats: list[GradientSta
         "diverged": f"{sum(run.diverged for run in runs)} of {len(runs)}",
         "accuracy": [run.accuracy for run in runs],
     }
+
+
+def text(found: Sequence[Row]) -> str:
+    """What the rows say, and what they do not."""
+    kaiming, nio = (_outcome([r for r in found if r["start"] == s]) for s in ("Kaiming", "NIO"))
+    return (
+        f"From Kaiming's weights: {kaiming}. From the same weights after NIO: {nio}. A cross in "
+        "the figure marks a loss that is not finite. This does not show that NIO helps a network "
+        "that already trains, that a higher GradCosine is the reason (see the figure), or anything "
+        "about accuracy on larger tasks."
+    )
+
+
+def _outcome(found: Sequence[Row]) -> str:
+    """How many trainings diverged, and the accuracies of all."""
+    accuracies = [100 * accuracy for row in found for accuracy in row["accuracy"]]
+    diverged = sum(int(row["diverged"].split()[0]) for row in found)
+    ends = dict.fromkeys(f"{end(accuracies):.0f}" for end in (min, max))
+    return (
+        f"{diverged} of {len(accuracies)} trainings diverge, with test accuracies of "
+        f"{' to '.join(ends)}%"
+    )
 
 
 def table(found: Sequence[Row], title: str) -> Table:

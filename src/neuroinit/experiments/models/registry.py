@@ -23,9 +23,10 @@ AUXILIARY = ("googlenet", "inception_v3")  # of torchvision; built without their
 OTHERS = "`torchvision:NAME`, `timm:NAME`, or your own as `FILE.py:FUNCTION`"
 
 
-def _swin(classes: int) -> nn.Module:
+def _swin() -> Maker:
     """A Swin for 32x32 images: patches and windows of 4x4, three stages of two blocks."""
-    swin: nn.Module = vision.torchvision().models.SwinTransformer(
+    models = vision.torchvision().models  # first: older versions cannot be imported on meta
+    return lambda classes: models.SwinTransformer(
         patch_size=[4, 4],
         embed_dim=48,
         depths=[2, 2, 2],
@@ -34,7 +35,6 @@ def _swin(classes: int) -> nn.Module:
         stochastic_depth_prob=0.0,
         num_classes=classes,
     )
-    return swin
 
 
 def _torchvision(name: str) -> Maker:
@@ -60,7 +60,7 @@ FAMILIES: dict[str, Callable[..., Maker]] = {
     r"wrn-(\d+)-(\d+)": lambda depth, k: partial(WideResNet, int(depth), int(k)),
     r"fixup-resnet-(\d+)": lambda depth: partial(FixupResNet, int(depth)),
     r"fixup-resnet50": lambda: FixupResNet50,
-    r"swin-cifar": lambda: _swin,
+    r"swin-cifar": _swin,
     r"(.+\.py):(\w+)": model_from_file,
     r"torchvision:(\w+)": _torchvision,
     r"timm:([\w.]+)": _timm,

@@ -34,12 +34,12 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """``depth = 6n + 2`` layers: a stem, three stages of ``n`` blocks, a classifier."""
 
-    def __init__(self, depth: int, classes: int) -> None:
+    def __init__(self, depth: int, classes: int, widths: tuple[int, int, int] = WIDTHS) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, WIDTHS[0], 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(WIDTHS[0])
-        self.blocks = nn.Sequential(*[Block(*shape) for shape in shapes(depth)])
-        self.classifier = nn.Linear(WIDTHS[-1], classes)
+        self.conv = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(widths[0])
+        self.blocks = nn.Sequential(*[Block(*shape) for shape in shapes(depth, widths)])
+        self.classifier = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of a batch of images."""
@@ -48,10 +48,10 @@ class ResNet(nn.Module):
         return logits
 
 
-def shapes(depth: int) -> list[tuple[int, int, int]]:
+def shapes(depth: int, widths: tuple[int, int, int] = WIDTHS) -> list[tuple[int, int, int]]:
     """Input channels, output channels and stride of every block."""
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"A ResNet for CIFAR has 6n + 2 layers (8, 14, 20, ...). Found {depth}.")
-    outputs = [width for width in WIDTHS for _ in range((depth - 2) // 6)]
-    inputs = [WIDTHS[0], *outputs[:-1]]
+    outputs = [width for width in widths for _ in range((depth - 2) // 6)]
+    inputs = [widths[0], *outputs[:-1]]
     return [(a, b, 1 if a == b else 2) for a, b in zip(inputs, outputs, strict=True)]

@@ -22,8 +22,8 @@ from neuroinit.experiments.models import build
 from neuroinit.experiments.paper.run_grid import Workspace
 from neuroinit.experiments.training.config import Config
 from neuroinit.experiments.training.device import device
+from neuroinit.experiments.training.folder.files import write_json
 from neuroinit.experiments.training.initializations import draw_weights_, learned_method
-from neuroinit.experiments.training.run_files import write_json
 from neuroinit.methods.base import Method
 from neuroinit.run.optimize import optimize
 
@@ -33,11 +33,11 @@ class Cost:
     """The cost of a method.
 
     Args:
-        seconds: Median time of a step. On a CPU it is the processor time of all threads, so other
-            work on the machine does not count.
+        seconds: Median time of a step; of the only one if the method stops after it. On a CPU it is
+            the processor time of all threads, so other work on the machine does not count.
         megabytes: Peak memory of the steps beyond model and data.
         training_seconds: Median time of a forward and backward pass of the same batch.
-        steps: Number of steps of the method.
+        steps: Number of steps of the method, or those taken if it stops early.
     """
 
     seconds: float
@@ -92,8 +92,8 @@ def _measure(config: Config, root: Path, download: bool, repeats: int, threads: 
     draw_weights_(model, config.method)
     batches = data.unaugmented(size, config.seed)
     inputs, targets = (tensor.to(device()) for tensor in next(batches))
-    times: list[float] = []
-    short = replace(method, steps=repeats + 1, tolerance=0.0)  # the first step warms up
+    times = [_now()]
+    short = replace(method, steps=repeats + 1, tolerance=0.0)
     before = memory_in_use(device())
     optimize(
         model,
@@ -105,7 +105,11 @@ def _measure(config: Config, root: Path, download: bool, repeats: int, threads: 
     )
     megabytes = (peak_memory(device()) - before) / 2**20
     training = _training_times(model, inputs, targets, repeats)
-    return Cost(_median_interval(times), megabytes, _median_interval(training), method.steps)
+    taken = len(times) - 1
+    if taken > 1:
+        del times[0]  # the first step warms up
+    steps = method.steps if taken == short.steps else taken  # a method may stop early
+    return Cost(_median_interval(times), megabytes, _median_interval(training), steps)
 
 
 def _training_times(model: nn.Module, inputs: Tensor, targets: Tensor, repeats: int) -> list[float]:

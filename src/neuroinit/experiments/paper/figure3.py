@@ -1,4 +1,4 @@
-"""Figure 3: gradients of single samples before and after NIO, by layer and by batch."""
+"""Figure 3: gradients of single samples from Kaiming and after NIO, by layer and by batch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from neuroinit import plots
+from neuroinit.common.process.random_state import isolated
 from neuroinit.common.progress import Progress
-from neuroinit.common.random_state import isolated
 from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.data.images import ImageData
 from neuroinit.experiments.data.split import Batch
@@ -24,11 +24,12 @@ from neuroinit.experiments.models import build
 from neuroinit.experiments.paper.run_grid import Workspace
 from neuroinit.experiments.training.config import Config
 from neuroinit.experiments.training.device import device
+from neuroinit.experiments.training.folder.files import locked
 from neuroinit.experiments.training.initializations import draw_weights_, learned_method
-from neuroinit.experiments.training.run_files import locked
-from neuroinit.gradients.statistics import GradientStats, gradient_stats
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
+from neuroinit.gradients.statistics.one_batch import gradient_stats
 from neuroinit.run.optimize import optimize
-from neuroinit.run.result import load_result
+from neuroinit.run.results.loading import load_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,36 +44,29 @@ class Measured(TypedDict):
     batches: dict[str, list[float]]
 
 
-def measure(
-    config: Config, batches: int, samples: int, workspace: Workspace
-) -> dict[str, Measured]:
-    """Measure the gradients of single samples before and after a method.
+def measure(config: Config, batches: int, samples: int, workspace: Workspace) -> Measured:
+    """Measure the gradients of single samples of an initialized model.
 
     What is measured already is read from files, so an interrupted measurement continues.
 
     Args:
-        config: Network, data, seed and method. "before" is the model from which the method starts.
+        config: Network, data, seed and method.
         batches: Number of batches.
         samples: Images per batch.
         workspace: Where the files are.
-
-    Returns:
-        The measures "before" and "after".
     """
     folder = workspace.out / "figure3" / f"{config.model}-{_key(config, samples)}"
     data = load(config.data, workspace.root, workspace.download, None, 8, config.image_size)
     measured = list(islice(data.unaugmented(samples, BATCHES_SEED), batches))
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        workspace.report(f"figure 3: {config.model}, before")
+        workspace.report(f"figure 3: {config.model}, {config.method}")
         model = _initial_model(config, data)
-        before = _stats(model, measured, folder / "before.jsonl")
-        if not (folder / "scales.json").exists():
-            workspace.report(f"figure 3: {config.model}, {config.method}")
-            _learn_scales(model, config, data, folder)
-        load_result(folder / "scales.json").apply_(model)
-        workspace.report(f"figure 3: {config.model}, after")
-        return {"before": before, "after": _stats(model, measured, folder / "after.jsonl")}
+        if learned_method(config.method) is not None:
+            if not (folder / "scales.json").exists():
+                _learn_scales(model, config, data, folder)
+            load_result(folder / "scales.json").apply_(model)
+        return _stats(model, measured, folder / "measured.jsonl")
 
 
 def _key(config: Config, samples: int) -> str:
@@ -134,32 +128,31 @@ PANELS = (
 )
 
 
+COLORS = (plots.BEFORE, "#6a4c9c", "#2f7d4f", plots.AFTER)  # of the starts, in order
+
+
 def draw_figure3(networks: dict[str, dict[str, Measured]], path: Path) -> None:
-    """Draw the four panels, one row per network."""
+    """Draw the four panels, one row per network, one color per start."""
     figure, axes = plots.figure(4, len(networks), width=2.9, height=2.4)
     for row, (title, measured) in zip(axes, networks.items(), strict=True):
         for ax, (quantity, kind, panel) in zip(row, PANELS, strict=True):
-            for when, color, label in (
-                ("before", plots.BEFORE, "Kaiming"),
-                ("after", plots.AFTER, "NIO"),
-            ):
-                found = measured[when]
+            for place, (start, found) in enumerate(measured.items()):
                 by_name = found["layers"] if kind == "layers" else found["batches"]
-                _draw(ax, by_name[quantity], color, label)
+                _draw(ax, by_name[quantity], COLORS[place], start, place)
             if quantity == "norm_ratio" and ax.get_ylim()[1] > 30:
                 ax.set_yscale("log")
             ax.locator_params(axis="x", integer=True)
             ax.set_title(panel, fontsize=9)
             ax.set_xlabel("weight tensor" if kind == "layers" else "batch", fontsize=8)
         row[0].set_ylabel(title, fontsize=9)
-        row[0].legend(fontsize=8, frameon=False)
+        row[-1].legend(fontsize=7, frameon=False)
     save_figure(figure, path)
 
 
-def _draw(ax: Axes, values: Sequence[float], color: str, label: str) -> None:
+def _draw(ax: Axes, values: Sequence[float], color: str, label: str, place: int) -> None:
     ax.plot(values, ".-", color=color, label=label, linewidth=1, markersize=2)
     lost = sum(not math.isfinite(value) for value in values)
     if lost:  # the gradient of some sample is exactly zero
         note = f"{label}: not finite in {lost} of {len(values)}"
-        where = ax.transAxes
-        ax.text(0.5, 0.93, note, color=color, fontsize=7, ha="center", transform=where)
+        height = 0.93 - 0.07 * place
+        ax.text(0.5, height, note, color=color, fontsize=7, ha="center", transform=ax.transAxes)

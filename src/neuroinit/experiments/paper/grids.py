@@ -11,7 +11,8 @@ from neuroinit.methods.gradinit import GRADINIT_PRESETS
 
 WITH, WITHOUT = "w/ BN", "w/o BN"
 OURS, AUTHORS = "NIO (ours)", "NIO (authors)"  # our defaults, and the authors' released code
-IMAGENET_METAINIT, IMAGENET_GRADINIT = 1000, 2000  # steps; the footnote of Table 3
+PAPER = "NIO (paper)"  # the paper to the letter
+IMAGENET_METAINIT, IMAGENET_GRADINIT = 1000, 2000  # steps; the footnote of Table 4
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def with_settings(name: str, **settings: object) -> str:
 def _rows(
     base: Config, size: Size, preset: str, metainit_steps: int | None, gradinit_steps: int | None
 ) -> dict[str, Config]:
-    """The rows of Tables 1 to 3; ``preset`` names the settings in the authors' releases."""
+    """The rows of Tables 1, 2 and 4; ``preset`` names the settings in the authors' releases."""
     known = preset if preset in GRADINIT_PRESETS else None
     methods = {
         "Kaiming": "kaiming",
@@ -73,7 +74,14 @@ def cifar(size: Size, name: str, data: str | None) -> Iterator[Cell]:
 
 
 def table3(size: Size, data: str | None) -> Iterator[Cell]:
-    """Table 3: ResNet-50 on ImageNet, or a smaller network on other data."""
+    """Table 3: numbers of sub-batches and overlaps."""
+    name = data or ("cifar100" if size.cifar.data == "cifar10" else "digits")
+    for d, r in size.splits:
+        yield Cell("", str(d), f"r={r:g}", _split_config(size, name, "cifar100", d, r))
+
+
+def table4(size: Size, data: str | None) -> Iterator[Cell]:
+    """Table 4: ResNet-50 on ImageNet, or a smaller network on other data."""
     base = replace(size.imagenet, data=data or size.imagenet.data)
     rows = _rows(base, size, "imagenet-resnet50", *_imagenet_steps(size))
     fixup = f"fixup-{base.model.removeprefix('torchvision:')}"
@@ -87,19 +95,28 @@ def _imagenet_steps(size: Size) -> tuple[int, int]:
     return size.other_steps or IMAGENET_METAINIT, size.other_steps or IMAGENET_GRADINIT
 
 
-def table4(size: Size, data: str | None) -> Iterator[Cell]:
-    """Table 4: numbers of sub-batches and overlaps."""
-    name = data or ("cifar100" if size.cifar.data == "cifar10" else "digits")
-    for d, r in size.splits:
-        yield Cell("", str(d), f"r={r:g}", _split_config(size, name, "cifar100", d, r))
-
-
 def figure2(size: Size, data: str | None) -> Iterator[Cell]:
     """Figure 2: numbers of sub-batches and overlaps, among them sub-batches of one sample."""
     samples = size.cifar.init_batch_size or size.cifar.batch_size
     for d, r in ((samples, 0.0), (2, 0.0), (2, 0.6), (4, 0.2)):
         config = _split_config(size, data or size.cifar.data, "cifar10", d, r)
         yield Cell(f"D={d}, r={r:g}", str(d), f"{r:g}", config)
+
+
+def figure3_forms(size: Size, base: Config, suffix: str) -> dict[str, Config]:
+    """Figure 3: Kaiming and the three forms of NIO, on a network with a suffix of its name."""
+    _, preset = next(iter(size.models.values()))
+    settings = {"preset": f"cifar10-{preset}{suffix}", "steps": size.nio_steps}
+    methods = {
+        "Kaiming": "kaiming",
+        PAPER: with_settings("nio-paper", **settings),
+        AUTHORS: with_settings("nio-reference", **settings),
+        OURS: with_settings("nio", steps=size.nio_steps),
+    }
+    return {
+        form: replace(base, model=size.figure3 + suffix, method=method)
+        for form, method in methods.items()
+    }
 
 
 def _split_config(size: Size, data: str, presets: str, d: int, r: float) -> Config:

@@ -45,7 +45,7 @@ PUBLISHED: dict[str, dict[tuple[str, str, str], str]] = {
         72.06+-0.31 71.33+-0.21 79.64+-0.23
         73.17+-0.15 72.79+-0.22 79.76+-0.26
     """),
-    "table3": {
+    "table4": {
         ("", "Kaiming", "ResNet"): "76.43 ± 0.05",
         ("", "FixUp", "ResNet"): "76.0",
         ("", "MetaInit", "ResNet"): "76.0",
@@ -57,7 +57,7 @@ PUBLISHED: dict[str, dict[tuple[str, str, str], str]] = {
         ("", "Kaiming", "time"): "- / 8.5 h",
         ("", "FixUp", "time"): "- / 8.5 h",
     },
-    "table4": {
+    "table3": {
         ("", str(d), column): value
         for d, line in (
             (2, "75.56 75.71 75.96 75.72 3.75 5007"),

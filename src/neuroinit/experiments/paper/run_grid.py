@@ -10,8 +10,8 @@ from pathlib import Path
 
 from neuroinit.experiments.paper.grids import Cell
 from neuroinit.experiments.training.config import Config
+from neuroinit.experiments.training.folder.files import Busy
 from neuroinit.experiments.training.outcome import Outcome
-from neuroinit.experiments.training.run_files import Busy
 from neuroinit.experiments.training.train import train
 
 WAIT = 10.0  # seconds between two checks for runs of other processes

@@ -18,13 +18,13 @@ class Size:
 
     Args:
         seeds: Number of seeds.
-        cifar: Configuration of the convolutional networks of Tables 1, 2 and 4 and Figure 2.
+        cifar: Configuration of the convolutional networks of Tables 1 to 3 and Figure 2.
         models: Column of a table -> (model, name of the network in the authors' presets).
-        imagenet: Configuration of Table 3.
+        imagenet: Configuration of Table 4.
         swin: Configuration of Table 5, with warmup.
         nio_steps: Steps of NIO; ``None`` for the number of its preset.
         other_steps: Steps of MetaInit and GradInit; ``None`` for the numbers of their papers.
-        splits: The numbers of sub-batches D and overlaps r of Table 4.
+        splits: The numbers of sub-batches D and overlaps r of Table 3.
         figure3: Network of Figure 3.
         batches: Number of batches in its panels (b) and (d).
         samples: Images per batch there.

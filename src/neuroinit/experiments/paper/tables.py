@@ -59,7 +59,7 @@ def _paper_column(name: str, column: str) -> str:
 def imagenet_table(
     title: str, cells: Sequence[Cell], found: Outcomes, costs: dict[str, Cost]
 ) -> Table:
-    """Table 3: accuracy, and the time of the initialization."""
+    """Table 4: accuracy, and the time of the initialization."""
     header = ["initialization", "test accuracy, %", "init / train time", "init, in training steps"]
     header += ["paper: accuracy", "paper: init / train time"]
     rows = []
@@ -71,7 +71,7 @@ def imagenet_table(
         )
         times = f"{init:.0f} s / {train:.0f} s"
         measured = f"{costs[cell.row].training_steps:.0f}" if cell.row in costs else ""
-        paper = [published("table3", "", cell.row, column) for column in ("ResNet", "time")]
+        paper = [published("table4", "", cell.row, column) for column in ("ResNet", "time")]
         rows.append([cell.row, accuracy(outcomes), times, measured, *paper])
     return Table(title, header, rows, f"{_runs(cells, found)} {STEP} {DIVERGED}")
 
@@ -108,7 +108,7 @@ def split_table(
     authors: dict[str, Cost],
     ours: dict[str, Cost],
 ) -> Table:
-    """Table 4: accuracy for D and r; time and memory for D, in the authors' form and in ours.
+    """Table 3: accuracy for D and r; time and memory for D, in the authors' form and in ours.
 
     Without outcomes, the table has no accuracies.
     """
@@ -124,8 +124,8 @@ def split_table(
         for cost in (authors[d], ours[d]):
             line += [f"{cost.seconds:.2f}", f"{cost.seconds / cost.training_seconds:.1f}"]
             line.append(f"{cost.megabytes:.0f}")
-        line.append(", ".join(published("table4", "", d, f"r={r:g}") for r in (0, 0.2, 0.4, 0.6)))
-        line += [published("table4", "", d, "seconds"), published("table4", "", d, "MB")]
+        line.append(", ".join(published("table3", "", d, f"r={r:g}") for r in (0, 0.2, 0.4, 0.6)))
+        line += [published("table3", "", d, "seconds"), published("table3", "", d, "MB")]
         rows.append(line)
     size = cells[0].config.init_batch_size or cells[0].config.batch_size
     note = f"{_runs(cells, found)} {cells[0].config.model}, B = {size}. {STEP}".strip()

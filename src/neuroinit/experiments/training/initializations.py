@@ -20,14 +20,14 @@ from torch import nn
 
 from neuroinit.experiments.data.split import Batch
 from neuroinit.methods.base import Initialization
-from neuroinit.methods.classic import Kaiming, Orthogonal, TruncNormal, Xavier
-from neuroinit.methods.fixup import FixUp
+from neuroinit.methods.classic.fixup import FixUp
+from neuroinit.methods.classic.schemes import Kaiming, Orthogonal, TruncNormal, Xavier
 from neuroinit.methods.gradinit import GradInit
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.metainit import MetaInit
 from neuroinit.methods.nio.method import NIO
 from neuroinit.run.optimize import optimize
-from neuroinit.run.result import Result
+from neuroinit.run.results.result import Result
 
 RULES: dict[str, Callable[[], Initialization] | None] = {
     "default": None,

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from neuroinit.common.progress import Progress
 from neuroinit.experiments.data.images import ImageData, combined_seed
 from neuroinit.experiments.models import build
-from neuroinit.experiments.training import checkpoint
 from neuroinit.experiments.training.config import Config
 from neuroinit.experiments.training.device import device, mixed_precision
+from neuroinit.experiments.training.folder import checkpoint
+from neuroinit.experiments.training.folder.metrics import open_metrics, read_metrics
 from neuroinit.experiments.training.initializations import initialize_
-from neuroinit.experiments.training.metrics import open_metrics, read_metrics
 from neuroinit.experiments.training.optimizers import make_optimizer, set_rate, take_step
 from neuroinit.experiments.training.outcome import Outcome
 

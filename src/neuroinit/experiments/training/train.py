@@ -18,15 +18,15 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from neuroinit.common.random_state import isolated
+from neuroinit.common.process.random_state import isolated
 from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.data.images import ImageData
 from neuroinit.experiments.models import check_name
 from neuroinit.experiments.training.config import Config
+from neuroinit.experiments.training.folder.files import locked, write_json, write_tensors
 from neuroinit.experiments.training.initializations import learned_method
 from neuroinit.experiments.training.outcome import Outcome
 from neuroinit.experiments.training.run import Run
-from neuroinit.experiments.training.run_files import locked, write_json, write_tensors
 
 MINUTES = 5.0  # between checkpoints
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import (
@@ -21,56 +20,45 @@ from neuroinit.common.checks import (
     check_instance,
     check_number,
 )
-from neuroinit.common.errors import NonFiniteError
-from neuroinit.gradients.engines import Derivative, Engine
-from neuroinit.gradients.measures import Moments
+from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, check_split, make_plan
+from neuroinit.gradients.sub_batches import USUAL
 from neuroinit.methods.base import Method, Step
-from neuroinit.methods.nio.presets import PRESETS
-from neuroinit.methods.nio.rules import (
-    BoundedAscent,
-    HeldNorm,
-    Rule,
-    cosine_and_norm,
-    distinct_cosine_and_sum,
-    largest_norm,
-    mean_norm,
-)
-from neuroinit.methods.updates import Plain, Position, State, TwoMomentAdam
+from neuroinit.methods.nio.common_factor import CommonFactor
+from neuroinit.methods.nio.held_norm import HeldNorm
+from neuroinit.methods.nio.presets import PAPER, REFERENCE, preset_fields
+from neuroinit.methods.nio.rules import Rule
+from neuroinit.methods.nio.unit_loss import loss_without_knowledge
+from neuroinit.methods.updates import Position, State, lower_bounds
+from neuroinit.model.arguments.optimizers import FAMILIES
+from neuroinit.model.parameters.selection import LooksAt, Selection
 from neuroinit.model.problem import Problem
-from neuroinit.model.selection import LooksAt, Selection
-
-NEARLY_ZERO = (1e-8, 1e-2)  # factors of all parameters; the second if the first is too small
-LEAST_LOSS = 1e-7  # a smaller loss counts as zero
-RETREATS = 12  # most times that a start which is not finite is shrunk
-
-
-def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
-    """Weights and biases of Conv2d, Linear and LayerNorm, as in the authors' released code."""
-    return isinstance(module, (nn.Conv2d, nn.Linear, nn.LayerNorm)) and key in ("weight", "bias")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NIO(Method):
     """Neural Initialization Optimization, with our defaults.
 
-    The gradient norm is brought to ``gamma`` and held there while GradCosine is raised, see
-    :class:`HeldNorm`. :meth:`paper` and :meth:`reference` are the paper to
-    the letter and the authors' released code.
+    A network that works is left alone. One that explodes or is dead gets one factor for all its
+    weights, see :class:`CommonFactor`; only first-order gradients are needed for this. With a
+    number for ``gamma``, the gradient norm is brought to it, see :class:`HeldNorm`. :meth:`paper`
+    and :meth:`reference` are the paper to the letter and the authors' released code.
 
     Args:
-        gamma: Bound of the gradient norm; ``"auto"`` takes it from the loss of a network whose
-            output is zero, times ``gamma_per_loss``.
-        gamma_per_loss: See ``gamma``; why it is 1 is in ``docs/defaults.md``.
-        rate: How far training goes by a gradient, ``lr / (1 - momentum)`` for SGD: with it,
-            ``"auto"`` is ``sqrt(loss / rate)``, where the first steps promise no more than the loss
-            there is, but within a factor of 2 of what it is without. :func:`nio_` reads it from an
-            ``optimizer``.
+        gamma: Bound of the gradient norm; ``"auto"`` for none. For rules that need one, ``"auto"``
+            is the loss of a network whose parameters are near zero, times ``gamma_per_loss``.
+        gamma_per_loss: See ``gamma``.
+        rate: The step size of training: ``lr / (1 - momentum)`` for SGD, ``lr`` for Adam. If the
+            first step would be too long, the weights are shrunk. For rules with a bound and SGD,
+            ``gamma="auto"`` is ``sqrt(loss / rate)``, within a factor of 2 of its value without.
+            :func:`nio_` reads it from an ``optimizer``.
+        family: ``"sgd"`` or ``"adam"``: the kind of optimizer that ``rate`` belongs to.
         sub_batches: Number of sub-batches ``D``, or ``"samples"``.
         overlap: Overlap ratio ``r``.
-        split: How a batch is cut: ``"cover"``, ``"paper"`` (Eq. 8) or ``"reference"``.
+        split: How a batch is cut: ``"cover"``, ``"paper"`` (Eq. 7) or ``"reference"``.
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
-        rule: What a step descends, and how it moves the scales.
+        rule: How the scales move; ``None`` for ``CommonFactor()`` if ``gamma`` is ``"auto"``, and
+            ``HeldNorm()`` if it is a number.
         gradients_of: ``gradients_of(module, key, tensor)``: which parameters' gradients are looked
             at; ``None`` for all trainable ones.
         min_bias_scale: Lower clamp for names with ``bias``; ``None`` for ``min_scale``.
@@ -85,11 +73,12 @@ class NIO(Method):
     gamma: float | str = "auto"
     gamma_per_loss: float = 1.0
     rate: float | None = None
-    sub_batches: int | str = 8
+    family: str = "sgd"
+    sub_batches: int | str = USUAL
     overlap: float = 0.0
     split: str = "cover"
     batch_stats: str = "sub-batch"
-    rule: Rule = field(default_factory=HeldNorm)
+    rule: Rule | None = None
     gradients_of: LooksAt | None = None
     min_bias_scale: float | None = None
 
@@ -107,6 +96,10 @@ class NIO(Method):
         check_split(self.sub_batches, self.overlap, self.split, self.batch_stats)
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
+        check_choice("family", self.family, FAMILIES)
+        if self.rule is None:
+            rule = CommonFactor() if self.gamma == "auto" else HeldNorm()
+            object.__setattr__(self, "rule", rule)
         check_instance("rule", self.rule, Rule, "a rule such as `HeldNorm()` or `BoundedAscent()`")
         if self.gradients_of is not None:
             check_callable("gradients_of", self.gradients_of)
@@ -115,7 +108,7 @@ class NIO(Method):
 
     @classmethod
     def paper(cls, preset: str | None = None, **changes: Any) -> NIO:
-        """The paper to the letter: Alg. 3, Eq. 8, plain steps.
+        """The paper to the letter: Alg. 3, Eq. 7, plain steps.
 
         Args:
             preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``;
@@ -126,7 +119,7 @@ class NIO(Method):
             >>> NIO.paper("cifar10-resnet110", steps=10).lr
             0.1
         """
-        return cls(**{**_PAPER, **_preset(preset), **changes})
+        return cls(**{**PAPER, **preset_fields(preset), **changes})
 
     @classmethod
     def reference(cls, preset: str | None = None, **changes: Any) -> NIO:
@@ -140,40 +133,53 @@ class NIO(Method):
             >>> NIO.reference(gamma=3.0).batch_stats
             'batch'
         """
-        return cls(**{**_REFERENCE, **_preset(preset), **changes})
+        return cls(**{**REFERENCE, **preset_fields(preset), **changes})
 
     def resolve(self, problem: Problem, batch: Batch) -> NIO:
-        """``gamma="auto"`` becomes a multiple of the loss of a network that knows nothing."""
+        """``gamma="auto"`` becomes a multiple of the loss with parameters near zero."""
         if self.gamma != "auto":
             return self
-        loss = loss_near_zero(problem, batch)
-        if not math.isfinite(loss):
-            raise NonFiniteError(f"The loss is {loss}, also with parameters near zero.")
-        if loss <= LEAST_LOSS:
-            loss = _own_loss(problem, batch)
-            problem.warn_once(
-                "The loss is zero for a network whose output is zero, so `gamma = 'auto'` takes "
-                f"the bound from the model's own loss, {loss:.3g}. Pass a number to choose it."
-            )
-        usual = self.gamma_per_loss * loss
-        if self.rate is None:
-            return dataclasses.replace(self, gamma=usual)
-        promised = math.sqrt(loss / self.rate)
-        return dataclasses.replace(self, gamma=min(max(promised, usual / 2), 2 * usual))
+        bounds_norm = self._rule.bounds_norm
+        loss = loss_without_knowledge(problem, batch, weights_only=not bounds_norm)
+        gamma = self.gamma_per_loss * loss
+        if bounds_norm and self.rate is not None and self.family == "sgd":
+            gamma = min(max(math.sqrt(loss / self.rate), gamma / 2), 2 * gamma)
+        return dataclasses.replace(self, gamma=gamma)
+
+    def settings(self) -> dict[str, Any]:
+        """All fields; without a bound ``gamma`` stays ``"auto"``, and ``unit`` is ``L_0``."""
+        found = super().settings()
+        if not self._rule.bounds_norm:
+            found |= {"gamma": "auto", "unit": self.gamma}
+        return found
 
     def start(self, problem: Problem) -> tuple[Tensor, State]:
-        """The rule's start."""
-        scales = self.rule.start(problem.scaled, self.lowest(problem.scaled))
-        return scales, self.rule.init(scales)
+        """Scales of 1, and the rule's state."""
+        return problem.unit_scales, self._rule.init(problem.unit_scales)
+
+    def final_scales(self, scales: Tensor, state: State) -> Tensor:
+        """The rule's last scales."""
+        return self._rule.final_scales(scales, state)
+
+    @property
+    def second_order(self) -> bool:  # type: ignore[override]
+        """Whether the rule differentiates gradients."""
+        return self._rule.second_order
+
+    @property
+    def _rule(self) -> Rule:
+        """The rule, which is set when the method is created."""
+        assert self.rule is not None
+        return self.rule
 
     def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
-        """The sub-batches, or what they are made of."""
+        """The sub-batches of a step, and the pieces that they are computed from."""
         return make_plan(
             problem, batch, self.sub_batches, self.overlap, self.split, self.batch_stats, microbatch
         )
 
     def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
-        """The sub-batches of a step."""
+        """Statistics before and after use the sub-batches of a step."""
         return self.plan(problem, batch, microbatch)
 
     @property
@@ -199,45 +205,8 @@ class NIO(Method):
     def step(
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
-        """One pass of Alg. 3's loop."""
-        gamma = float(self.gamma)
-        position, found = self._derivative(problem, batch, plan, engine, position)
-        moments, position = found.moments, dataclasses.replace(position, loss=found.loss)
-        scales, state = self.rule.move(position, found.gradient, moments, gamma, self.lr)
-        return Step(
-            scales=scales,
-            state=state,
-            constrained=self.rule.constrained(moments, gamma),
-            loss=found.loss,
-            cosine=float(moments.cosine),
-            norm=float(moments.norms.mean()),
-            norm_max=float(moments.norms.max()),
-            norm_min=float(moments.norms.min()),
-            value=found.value,
-        )
-
-    def _derivative(
-        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
-    ) -> tuple[Position, Derivative]:
-        """The derivative, from smaller scales if the rule can retreat from what is not finite."""
-        lowest = self.lowest(problem.scaled)
-
-        def descended(moments: Moments) -> Tensor:
-            return self.rule.descended(position, moments, float(self.gamma))
-
-        for attempt in range(RETREATS):
-            point = problem.at(position.scales)
-            try:
-                found = engine.derivative(point, batch, plan, descended, self.rule.gram)
-                return position, found
-            except NonFiniteError as failure:
-                if attempt == 0:
-                    first_failure = failure
-                smaller = self.rule.retreat(position, self.lr)
-                if smaller is None:
-                    break
-                position = dataclasses.replace(position, scales=torch.maximum(smaller, lowest))
-        raise first_failure
+        """The rule's step."""
+        return self._rule.step(self, problem, batch, plan, engine, position)
 
     def selection(self) -> Selection:
         """Which parameters get a scale, and whose gradients are looked at."""
@@ -245,65 +214,4 @@ class NIO(Method):
 
     def lowest(self, names: list[str]) -> Tensor:
         """The lower clamp of every scale; a name with ``weight`` and ``bias`` counts as weight."""
-        lowest = super().lowest(names)
-        if self.min_bias_scale is not None:
-            bias = ["bias" in n and "weight" not in n for n in names]
-            lowest[torch.tensor(bias, device="cpu")] = self.min_bias_scale
-        return lowest
-
-
-def loss_near_zero(problem: Problem, batch: Batch) -> float:
-    """The loss of a network that ignores its input: all parameters are nearly zero.
-
-    At exactly zero, normalized weights and outputs are not defined. A zero *output* would be wrong
-    for models that end in a softmax, a sigmoid or a variance.
-    """
-    found = math.nan
-    for factor in NEARLY_ZERO:
-        point = problem.at(problem.unit_scales, {n: factor * t for n, t in problem.start.items()})
-        with point.session() as session:
-            found = session.loss_value(batch)
-        if math.isfinite(found):
-            break
-    return found
-
-
-def _own_loss(problem: Problem, batch: Batch) -> float:
-    """The size of the loss of the model as it is.
-
-    Raises:
-        ValueError: If it is zero or not finite.
-    """
-    with problem.at(problem.unit_scales).session() as session:
-        loss = abs(session.loss_value(batch))
-    if not LEAST_LOSS < loss < math.inf:
-        raise ValueError(
-            f"`gamma = 'auto'` takes the bound from the loss, which is 0 with parameters near zero "
-            f"and {loss} with the model's own. Pass a number, for example `gamma=1.0`."
-        )
-    return loss
-
-
-_PAPER: dict[str, Any] = {
-    "rule": BoundedAscent(cosine_and_norm, largest_norm, Plain()),
-    "split": "paper",
-    "tolerance": 0.0,
-    **PRESETS["cifar10-resnet110"],
-}
-
-_REFERENCE: dict[str, Any] = {
-    "rule": BoundedAscent(distinct_cosine_and_sum, mean_norm, TwoMomentAdam()),
-    "split": "reference",
-    "batch_stats": "batch",
-    "gradients_of": released_layers,
-    "include": ("*weight*", "*bias*"),
-    "min_bias_scale": 0.0,
-    "tolerance": 0.0,
-    **PRESETS["imagenet-resnet50"],
-}
-
-
-def _preset(name: str | None) -> dict[str, Any]:
-    if name is not None:
-        check_choice("preset", name, tuple(PRESETS))
-    return dict(PRESETS[name]) if name is not None else {}
+        return lower_bounds(names, self.min_scale, self.min_bias_scale)

@@ -1,4 +1,4 @@
-"""The settings of the paper's Appendix B, by name.
+"""Settings of NIO by name: the paper's Appendix B, and those of ``NIO.paper``, ``NIO.reference``.
 
 All CIFAR runs use batches of 128 samples and go once through the training set (391 steps); the
 ImageNet runs use batches of 64. On CIFAR-100 gamma is twice that of CIFAR-10, on ImageNet three
@@ -8,6 +8,18 @@ times (the authors' released ResNet-50 configuration has 10, which we take; Swin
 from __future__ import annotations
 
 from typing import Any
+
+from torch import Tensor, nn
+
+from neuroinit.common.checks import check_choice
+from neuroinit.methods.nio.objectives import (
+    cosine_and_norm,
+    distinct_cosine_and_sum,
+    largest_norm,
+    mean_norm,
+)
+from neuroinit.methods.nio.rules import BoundedAscent
+from neuroinit.methods.updates import Plain, TwoMomentAdam
 
 # name: tau, r, gamma on CIFAR-10
 _CIFAR = {
@@ -43,3 +55,34 @@ def _presets() -> dict[str, dict[str, Any]]:
 
 
 PRESETS = _presets()
+
+
+def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
+    """Weights and biases of Conv2d, Linear and LayerNorm, as in the authors' released code."""
+    return isinstance(module, (nn.Conv2d, nn.Linear, nn.LayerNorm)) and key in ("weight", "bias")
+
+
+PAPER: dict[str, Any] = {
+    "rule": BoundedAscent(cosine_and_norm, largest_norm, Plain()),
+    "split": "paper",
+    "tolerance": 0.0,
+    **PRESETS["cifar10-resnet110"],
+}
+
+REFERENCE: dict[str, Any] = {
+    "rule": BoundedAscent(distinct_cosine_and_sum, mean_norm, TwoMomentAdam()),
+    "split": "reference",
+    "batch_stats": "batch",
+    "gradients_of": released_layers,
+    "include": ("*weight*", "*bias*"),
+    "min_bias_scale": 0.0,
+    "tolerance": 0.0,
+    **PRESETS["imagenet-resnet50"],
+}
+
+
+def preset_fields(name: str | None) -> dict[str, Any]:
+    """The fields of a preset; none without a name."""
+    if name is not None:
+        check_choice("preset", name, tuple(PRESETS))
+    return dict(PRESETS[name]) if name is not None else {}

@@ -1,103 +1,163 @@
-"""How NIO moves the scales: the paper's bounded ascent, and ours, which holds the norm."""
+"""Rules: how a step of NIO moves the scales. The paper's own, :class:`BoundedAscent`, is here."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import abc
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.checks import check_callable, check_number
+from neuroinit.common.batches import Batch
+from neuroinit.common.checks import check_callable
+from neuroinit.common.errors import NonFiniteError
+from neuroinit.gradients.agreement import differentiated
+from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
+from neuroinit.gradients.plan import Plan
+from neuroinit.methods.base import Step
+from neuroinit.methods.nio.objectives import Measure, cosine_and_norm, largest_norm
 from neuroinit.methods.updates import Position, State, TwoMomentAdam, Update, check_update
+from neuroinit.model.problem import Problem
 
-Measure = Callable[[Moments], Tensor]
+if TYPE_CHECKING:
+    from neuroinit.methods.nio.method import NIO
 
-# A norm that all scales together move by less than this share of their own steps has reached its
-# floor, the gradient of the last bias, which never vanishes: shrinking on would only kill the
-# network.
-FLOOR = 0.5
-
-
-def cosine(moments: Moments) -> Tensor:
-    """``GC``, GradCosine."""
-    return moments.cosine
+RETREATS = 12  # most times that a start which is not finite is shrunk
 
 
-def cosine_and_norm(moments: Moments) -> Tensor:
-    """``GC + GN``, the objective of Eq. 9."""
-    return moments.cosine + moments.norm
+class Rule(abc.ABC):
+    """How a step of :class:`NIO` moves the scales. Subclasses are frozen dataclasses.
 
-
-def distinct_cosine_and_sum(moments: Moments) -> Tensor:
-    """Cosine of the pairs ``i != j`` plus the *sum* of the norms: the authors' released code."""
-    return moments.distinct_cosine + moments.norms.sum()
-
-
-def largest_norm(moments: Moments) -> Tensor:
-    """What the paper bounds (Alg. 3, line 5)."""
-    return moments.norms.max()
-
-
-def mean_norm(moments: Moments) -> Tensor:
-    """What the authors' released code bounds."""
-    return moments.norm
-
-
-def low_variance(moments: Moments) -> Tensor:
-    """Minus the gradient variance, which the paper argues against (Sec. 6.3); reads the Gram."""
-    return -moments.variance
-
-
-def low_variance_and_norm(moments: Moments) -> Tensor:
-    """Minus the gradient variance, plus GN; reads the Gram matrix."""
-    return moments.norm - moments.variance
-
-
-@runtime_checkable
-class Rule(Protocol):
-    """What a step descends, and how its derivative moves the scales.
-
-    ``gamma`` is the bound of the method, ``lr`` its step size, and the state a dict of tensors.
+    Attributes:
+        second_order: Whether a step differentiates gradients.
+        bounds_norm: Whether ``gamma`` is a bound of the gradient norm. If not, ``gamma`` is the
+            unit of the loss: that of a network whose weights are near zero.
     """
 
-    @property
-    def gram(self) -> bool:
-        """Whether ``moments.gram`` is read."""
-        ...
+    second_order: ClassVar[bool] = True
+    bounds_norm: ClassVar[bool] = True
 
-    def start(self, names: list[str], lowest: Tensor) -> Tensor:
-        """The scales before the first step."""
-        ...
-
+    @abc.abstractmethod
     def init(self, scales: Tensor) -> State:
-        """The state before the first step."""
-        ...
+        """The state before the first step: a dict of tensors. All scales are 1 there."""
 
+    @abc.abstractmethod
+    def step(
+        self,
+        nio: NIO,
+        problem: Problem,
+        batch: Batch,
+        plan: Plan,
+        engine: Engine,
+        position: Position,
+    ) -> Step:
+        """One step.
+
+        Args:
+            nio: The method, for its settings: ``gamma``, which is a number now, ``lr`` and others.
+            problem: The model and its loss.
+            batch: A prepared batch.
+            plan: Its sub-batches.
+            engine: How derivatives are computed.
+            position: The scales and the state before the step.
+        """
+
+    def final_scales(self, scales: Tensor, state: State) -> Tensor:
+        """The scales to apply after the last step."""
+        return scales
+
+
+class DerivativeRule(Rule):
+    """A rule that moves the scales by the derivative of one function of the gradients."""
+
+    gram: bool  # whether `moments.gram` is read
+
+    @abc.abstractmethod
     def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
         """The scalar whose derivative by the scales is taken."""
-        ...
 
+    @abc.abstractmethod
     def constrained(self, moments: Moments, gamma: float) -> bool:
         """Whether the bound is exceeded."""
-        ...
 
+    @abc.abstractmethod
     def move(
         self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
     ) -> tuple[Tensor, State]:
         """The scales after the step, and the new state."""
-        ...
 
     def retreat(self, position: Position, lr: float) -> Tensor | None:
-        """Smaller scales to try where nothing is finite; ``None`` to give up."""
-        ...
+        """Smaller scales to try if a loss or gradient is not finite; ``None`` to give up."""
+        return None
+
+    def step(
+        self,
+        nio: NIO,
+        problem: Problem,
+        batch: Batch,
+        plan: Plan,
+        engine: Engine,
+        position: Position,
+    ) -> Step:
+        """One pass of Alg. 3's loop."""
+        gamma = float(nio.gamma)
+        position, found = self._derivative(nio, problem, batch, plan, engine, position)
+        moments, position = found.moments, dataclasses.replace(position, loss=found.loss)
+        scales, state = self.move(position, found.gradient, moments, gamma, nio.lr)
+        constrained = self.constrained(moments, gamma)
+        return measured_step(scales, state, constrained, found.loss, moments, found.value)
+
+    def _derivative(
+        self,
+        nio: NIO,
+        problem: Problem,
+        batch: Batch,
+        plan: Plan,
+        engine: Engine,
+        position: Position,
+    ) -> tuple[Position, Derivative]:
+        """The derivative; from smaller scales if it is not finite and the rule can retreat."""
+        lowest = nio.lowest(problem.scaled)
+
+        def descended(moments: Moments) -> Tensor:
+            return self.descended(position, moments, float(nio.gamma))
+
+        for attempt in range(RETREATS):
+            point = problem.at(position.scales)
+            try:
+                return position, differentiated(engine, point, batch, plan, descended, self.gram)
+            except NonFiniteError as failure:
+                if attempt == 0:
+                    first_failure = failure
+                smaller = self.retreat(position, nio.lr)
+                if smaller is None:
+                    break
+                position = dataclasses.replace(position, scales=torch.maximum(smaller, lowest))
+        raise first_failure
+
+
+def measured_step(
+    scales: Tensor, state: State, constrained: bool, loss: float, moments: Moments, value: float
+) -> Step:
+    """A step with what was measured of the sub-batch gradients before it."""
+    return Step(
+        scales=scales,
+        state=state,
+        constrained=constrained,
+        loss=loss,
+        cosine=float(moments.cosine),
+        norm=float(moments.norms.mean()),
+        norm_max=float(moments.norms.max()),
+        norm_min=float(moments.norms.min()),
+        value=value,
+    )
 
 
 @dataclass(frozen=True)
-class BoundedAscent:
+class BoundedAscent(DerivativeRule):
     """Alg. 3: ascend an objective; while a bound is exceeded, descend the mean norm instead.
 
     Args:
@@ -105,6 +165,12 @@ class BoundedAscent:
         bounded: What ``gamma`` bounds.
         update: How a gradient moves the scales.
         gram: The objective reads ``moments.gram``.
+
+    Example:
+        >>> from neuroinit import NIO
+        >>> from neuroinit.methods.rules import cosine
+        >>> NIO(rule=BoundedAscent(cosine), gamma=3.0, lr=0.05).rule.objective.__name__
+        'cosine'
     """
 
     objective: Measure = cosine_and_norm
@@ -116,10 +182,6 @@ class BoundedAscent:
         check_callable("objective", self.objective)
         check_callable("bounded", self.bounded)
         check_update(self.update)
-
-    def start(self, names: list[str], lowest: Tensor) -> Tensor:
-        """All ones."""
-        return torch.ones_like(lowest)
 
     def init(self, scales: Tensor) -> State:
         """The update's state."""
@@ -141,155 +203,3 @@ class BoundedAscent:
         """One step of the update."""
         constrained = self.constrained(moments, gamma)
         return self.update.step(position.scales, gradient, lr, constrained, position.state)
-
-    def retreat(self, position: Position, lr: float) -> Tensor | None:
-        """The paper has no answer to a start that is not finite."""
-        return None
-
-
-@dataclass(frozen=True)
-class HeldNorm:
-    """The default: bring the mean gradient norm to ``gamma``.
-
-    All steps change ``log w``. With ``u_k`` the derivative of the log-norm by ``log w_k``, and no
-    step longer than ``lr``:
-
-    - *shrink*: if the norm of the model as it is exceeds ``shrink_above`` times ``gamma``, all
-      tensors are multiplied by the same factors until the norm is ``shrink_to`` times ``gamma``. At
-      ``gamma`` itself the branches of a residual network are still too large.
-    - *hold*: above ``gamma``, the tensors with ``u_k`` above a share of the largest shrink by equal
-      steps. Below ``gamma`` they grow, together with tensors whose ``u_k`` is still small, so that
-      the last layer does not reach ``gamma`` alone. Tensors with ``u_k`` below minus that share
-      shrink. If a step crosses ``gamma`` by more than a factor of e, the longest step is halved, so
-      that the norm of a deep network does not oscillate.
-    - *ascend*: near ``gamma``, small and decaying steps increase the objective. Off by default:
-      raising GradCosine made a Post-LN transformer ignore its input, and gained nothing significant
-      elsewhere (``docs/trainability.md``).
-
-    Nothing shrinks any more once the norm no longer depends on the scales: the bound is then below
-    the gradient of the last bias. Nothing grows while the loss is above ``loss_within`` times the
-    least loss so far.
-
-    Args:
-        objective: What an ascent step increases.
-        shrink_above: Shrink if the norm is above this multiple of ``gamma`` at the first step.
-        shrink_to: The norm at which shrinking ends, as a multiple of ``gamma``.
-        band: No step is taken if the log-norm is this close to ``log(gamma)``.
-        miss: Crossing ``gamma`` by more than this, in the log-norm, halves the longest step.
-        share: Share of the largest ``u_k`` above which a tensor is moved.
-        grow: Below ``gamma``, tensors with a small ``u_k`` grow, too.
-        loss_within: See above.
-        ascent: Length of an ascent step, as a fraction of ``lr``; it decays to zero.
-        gram: The objective reads ``moments.gram``.
-    """
-
-    objective: Measure = cosine
-    shrink_above: float = 5.0
-    shrink_to: float = 0.3
-    band: float = 0.2
-    miss: float = 1.0
-    share: float = 0.2
-    grow: bool = True
-    loss_within: float = 1.2
-    ascent: float = 0.0
-    gram: bool = False
-
-    def __post_init__(self) -> None:
-        check_callable("objective", self.objective)
-        check_number("shrink_above", self.shrink_above, 1.0)
-        check_number("shrink_to", self.shrink_to, 0.0, 1.0)
-        check_number("band", self.band, 0.0)
-        check_number("miss", self.miss, 0.0)
-        check_number("share", self.share, 0.0, 1.0, closed=True)
-        check_number("loss_within", self.loss_within, 1.0)
-        check_number("ascent", self.ascent, 0.0, closed=True)
-
-    def start(self, names: list[str], lowest: Tensor) -> Tensor:
-        """All ones."""
-        return torch.ones_like(lowest)
-
-    def init(self, scales: Tensor) -> State:
-        """The state before the first step.
-
-        ``shrinking``: 1 or 0, or -1 if not decided yet. ``side``: on which side of ``gamma`` the
-        norm was at the last holding step. ``reach``: the fraction of ``lr`` that a holding step may
-        take. ``loss``: the least loss so far. ``used``: which tensors have had a derivative; the
-        others keep their values.
-        """
-        return {
-            "shrinking": scales.new_tensor(-1.0),
-            "used": torch.zeros_like(scales),
-            "side": scales.new_tensor(0.0),
-            "reach": scales.new_tensor(1.0),
-            "loss": scales.new_tensor(math.inf),
-        }
-
-    def descended(self, position: Position, moments: Moments, gamma: float) -> Tensor:
-        """The logarithm of the norm, or minus the objective near ``gamma``."""
-        if self._shrinking(position, moments, gamma) or self._off(moments, gamma):
-            return moments.norm.log()
-        return -self.objective(moments)
-
-    def constrained(self, moments: Moments, gamma: float) -> bool:
-        """Whether the mean norm is above ``gamma``."""
-        return bool(moments.norm.detach() > gamma)
-
-    def move(
-        self, position: Position, gradient: Tensor, moments: Moments, gamma: float, lr: float
-    ) -> tuple[Tensor, State]:
-        """One step: shrink, hold or ascend."""
-        scales, norm = position.scales, float(moments.norm)
-        u = gradient * scales
-        shrinking = self._shrinking(position, moments, gamma)
-        floor = float(u.abs().sum()) < FLOOR
-        state = {**position.state, "shrinking": scales.new_tensor(float(shrinking and not floor))}
-        state["loss"] = scales.new_tensor(min(position.loss, float(position.state["loss"])))
-        if shrinking and not floor:
-            wanted = math.log(norm / (self.shrink_to * gamma)) + 0.5
-            step = -torch.ones_like(u) * min(lr, wanted / max(float(u.sum()), 1e-6))
-        elif self._off(moments, gamma):
-            off = math.log(norm / gamma)
-            missed = off * float(position.state["side"]) < 0 and abs(off) > self.miss
-            state["side"] = scales.new_tensor(math.copysign(1.0, off))
-            state["reach"] = position.state["reach"] / (2 if missed else 1)
-            towards = self._falling(u) if norm > gamma else self._rising(u)
-            length = -off / max(float((u * towards).sum()), 1e-6)
-            longest = lr * float(state["reach"])
-            stays = floor if norm > gamma else self._louder(position, float(state["loss"]))
-            step = towards * (0.0 if stays else max(-longest, min(longest, length)))
-        else:
-            length = self.ascent * lr * (1 - position.progress)
-            step = -length * u / u.abs().max().clamp_min(1e-12)
-        state["used"] = torch.where(u != 0, 1.0, position.state["used"])
-        return torch.where(state["used"] > 0, scales * step.exp(), 1.0), state
-
-    def retreat(self, position: Position, lr: float) -> Tensor | None:
-        """Shrink blindly; a network that was finite once is not touched this way."""
-        return position.scales * math.exp(-lr) if position.state["shrinking"] != 0 else None
-
-    def _louder(self, position: Position, least: float) -> bool:
-        return position.loss - least > (self.loss_within - 1) * abs(least)
-
-    def _falling(self, u: Tensor) -> Tensor:
-        """Which tensors shrink the norm by shrinking; if none does, those that do by growing."""
-        falling = (u > self.share * u.abs().max()).to(u)
-        return falling if falling.any() else self._signs(u)
-
-    def _rising(self, u: Tensor) -> Tensor:
-        """Which tensors grow (1) or shrink (-1) to raise the norm."""
-        signs = self._signs(u)
-        idle = (signs == 0) & (u != 0)  # zero: not in use
-        rising = torch.where(idle, 1.0, signs) if self.grow else signs
-        return rising if (u * rising).sum() > 0 else signs
-
-    def _signs(self, u: Tensor) -> Tensor:
-        return torch.where(u.abs() > self.share * u.abs().max(), u.sign(), 0.0)
-
-    def _off(self, moments: Moments, gamma: float) -> bool:
-        return abs(math.log(float(moments.norm.detach()) / gamma)) >= self.band
-
-    def _shrinking(self, position: Position, moments: Moments, gamma: float) -> bool:
-        """Decided at the first step; over once the norm is low, or after half the steps."""
-        norm, before = float(moments.norm.detach()), float(position.state["shrinking"])
-        begun = norm > self.shrink_above * gamma if before < 0 else before > 0
-        return begun and norm > self.shrink_to * gamma and position.progress < 0.5

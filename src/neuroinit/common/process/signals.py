@@ -1,0 +1,189 @@
+"""Ctrl-C and SIGTERM wait while something is half done.
+
+Python raises KeyboardInterrupt between any two instructions, also at the start of an ``__exit__``,
+whose clean-up is then lost. Inside :class:`deferred` a signal waits. It is handled inside
+:class:`allowed`, where the user's own code runs, and by :func:`deliver`; at the latest when the
+outermost :class:`deferred` is left. The handler is the one that was installed before.
+
+Signals are the main thread's: in other threads all of this does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
+
+
+class Where(enum.Enum):
+    """In which code a signal is handled at once."""
+
+    NOWHERE = enum.auto()
+    USER_CODE = enum.auto()
+    ANYWHERE = enum.auto()
+
+
+@dataclass
+class _State:
+    """Of the main thread.
+
+    Args:
+        depth: How many :class:`deferred` are open.
+        where: In which code a signal is handled at once.
+        waiting: Signals that have come and wait.
+        previous: Signal -> handler that was installed before.
+    """
+
+    depth: int = 0
+    where: Where = Where.NOWHERE
+    waiting: list[int] = field(default_factory=list)
+    previous: dict[int, Handler] = field(default_factory=dict)
+
+
+_state = _State()
+
+
+class deferred:
+    """Let signals wait: ``with deferred(): ...``. Can be nested."""
+
+    def __enter__(self) -> None:
+        self.active = _in_main_thread()
+        if self.active:
+            self.before, _state.where = _state.where, Where.NOWHERE
+            if _state.depth == 0:
+                _install()
+            _state.depth += 1
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if not self.active:
+            return
+        _state.depth -= 1
+        if kind is not None and issubclass(kind, KeyboardInterrupt):  # it was pressed twice
+            _state.waiting = [number for number in _state.waiting if number != signal.SIGINT]
+        if _state.depth == 0:
+            _uninstall()
+            deliver()
+        elif kind is None or issubclass(kind, Exception):
+            _state.where = self.before
+            if self.before is Where.ANYWHERE:
+                deliver()
+
+
+class allowed:
+    """Handle signals at once: where the user's own code runs, which may take long or hang.
+
+    Args:
+        where: ``Where.USER_CODE`` lets a signal wait while the code of torch or of this package
+            runs, until the block ends or the signal comes again. In a forward pass torch switches
+            modes for every operator, and would not switch them back.
+    """
+
+    def __init__(self, where: Where = Where.ANYWHERE) -> None:
+        self.where = where
+
+    def __enter__(self) -> None:
+        self.active = _state.depth > 0 and _in_main_thread()
+        if self.active:
+            deliver()
+            self.before, _state.where = _state.where, self.where
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self.active:
+            _state.where = self.before
+            if kind is None:
+                deliver()
+
+
+def deliver() -> None:
+    """Handle the signals that wait."""
+    if _in_main_thread():
+        while _state.waiting:
+            _handle(_state.waiting.pop(0), sys._getframe())
+
+
+def _receive(number: int, frame: FrameType | None) -> None:
+    """The handler while :class:`deferred` is open."""
+    where, again = _state.where, number in _state.waiting
+    if where is Where.ANYWHERE or (where is Where.USER_CODE and (again or _is_users(frame))):
+        _state.where = Where.NOWHERE  # what follows an exception is clean-up
+        _state.waiting = [waiting for waiting in _state.waiting if waiting != number]
+        _handle(number, frame)
+        _state.where = where
+    else:
+        _state.waiting.append(number)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    """What would have happened without :class:`deferred`."""
+    handler = _state.previous.get(number)
+    if callable(handler):
+        handler(number, frame)
+    else:  # the system's default: SIGTERM ends the process
+        signal.signal(number, handler)
+        signal.raise_signal(number)
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    """Whether a frame is neither torch's nor ours; one of Python's library is its caller's."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_LIBRARIES):
+            return False
+        if not name.startswith(_PYTHON) or "-packages" in name:
+            return True
+        frame = frame.f_back
+    return True
+
+
+_LIBRARIES = (
+    os.path.dirname(torch.__file__) + os.sep,
+    str(Path(__file__).parents[2]) + os.sep,  # neuroinit
+    contextlib.__file__,
+)
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+
+
+def _install() -> None:
+    found: dict[int, Handler] = {number: signal.getsignal(number) for number in SIGNALS}
+    # a handler that was not installed from Python cannot be restored
+    _state.previous = {n: h for n, h in found.items() if h not in (None, signal.SIG_IGN)}
+    try:
+        for number in _state.previous:
+            signal.signal(number, _receive)
+    except BaseException:
+        _uninstall()
+        raise
+
+
+def _uninstall() -> None:
+    """Restore all handlers, also if one of them raises meanwhile."""
+    errors: list[BaseException] = []
+    left = list(_state.previous.items())
+    while left:
+        try:
+            number, handler = left[-1]
+            signal.signal(number, handler)
+            left.pop()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        _state.waiting.clear()
+        raise errors[0]
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

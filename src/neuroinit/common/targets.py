@@ -1,0 +1,72 @@
+"""Which part of a batch the targets are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from neuroinit.common.batches import Batch, is_dataclass_value, rebuilt
+
+Key = str | int
+Targets = Key | tuple[Key, ...]
+
+LABELS = "labels"  # the targets in the batches of Hugging Face models
+
+
+def check_targets(targets: Any) -> None:
+    """Raise for anything but a key, an index, or a tuple of them."""
+    keys = targets if isinstance(targets, tuple) else (targets,)
+    names = [key for key in keys if isinstance(key, str) or (type(key) is int and key >= 0)]
+    if targets is not None and (not keys or len(names) < len(keys)):
+        raise TypeError(
+            "Parameter `targets` should be the key or index of the targets in a batch, such as "
+            f'"labels" or 1, or a tuple of several. Found `targets = {targets!r}`.'
+        )
+
+
+def target_keys(batch: Batch, targets: Targets | None) -> tuple[Key, ...]:
+    """Where the targets of a batch are: as said, the second of a pair, or the entry ``labels``.
+
+    Raises:
+        ValueError: If that is not known.
+    """
+    if targets is not None:
+        return targets if isinstance(targets, tuple) else (targets,)
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return (1,)
+    if isinstance(batch, Mapping) and LABELS in batch:
+        return (LABELS,)
+    raise ValueError(
+        f"Which part of a batch of type `{type(batch).__name__}` are the targets? Name it: "
+        '`targets="labels"` for an entry of a dict or a field, `targets=1` for one of a tuple.'
+    )
+
+
+def entry(batch: Batch, key: Key) -> Any:
+    """An entry of a tuple, list or dict, or a field of a dataclass or named tuple.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    try:
+        return getattr(batch, str(key)) if _is_field(batch, key) else batch[key]
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(
+            f"A batch of type `{type(batch).__name__}` has no entry `targets = {key!r}`."
+        ) from error
+
+
+def with_entry(batch: Batch, key: Key, value: Any) -> Batch:
+    """A copy of the container with another entry."""
+    if _is_field(batch, key) and is_dataclass_value(batch):
+        return dataclasses.replace(batch, **{str(key): value})
+    if _is_field(batch, key):
+        return batch._replace(**{str(key): value})
+    keys = iter(batch if isinstance(batch, Mapping) else range(len(batch)))
+    return rebuilt(batch, lambda part: value if next(keys) == key else part)
+
+
+def _is_field(batch: Batch, key: Key) -> bool:
+    named_tuple = isinstance(batch, tuple) and hasattr(batch, "_fields")
+    return isinstance(key, str) and (is_dataclass_value(batch) or named_tuple)

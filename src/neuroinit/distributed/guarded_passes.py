@@ -1,0 +1,39 @@
+"""Passes of a sharded model, in which torch itself exchanges data between the ranks.
+
+The collectives of FSDP and of tensor parallelism have no header: if one rank raises, the others
+wait for it. Inside :func:`guarded` every such collective begins with the header of
+:class:`~neuroinit.distributed.ranks.Ranks`, so that all ranks raise the error at once.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from neuroinit.distributed.dtensor import is_sharded_type
+from neuroinit.distributed.ranks import Ranks
+
+COLLECTIVES = ("c10d", "_c10d_functional", "_dtensor")
+_WAITS = ("wait_tensor", "_wrap_tensor_autograd")  # exchange nothing
+
+
+def guarded(ranks: Ranks) -> AbstractContextManager[Any]:
+    """Collectives of torch inside begin with a header; all ranks have to call the same ones."""
+    return nullcontext() if ranks.alone else _Headers(ranks)
+
+
+class _Headers(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator of this thread before it runs."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ranks = ranks
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(is_sharded_type(kind) for kind in types):
+            return NotImplemented  # DTensor first: it turns its operators into collectives
+        if func.namespace in COLLECTIVES and func.overloadpacket.__name__ not in _WAITS:
+            self.ranks.meet(f"pass {func}")
+        return func(*args, **(kwargs or {}))

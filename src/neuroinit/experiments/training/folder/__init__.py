@@ -1,0 +1,1 @@
+"""The folder of a run: its lock and files, checkpoints, metrics."""

@@ -1,0 +1,179 @@
+"""Agreement: GradCosine without what a network can learn while it ignores its input.
+
+GradCosine is near 1 for a network that ignores its input: all samples ask for the same constant
+answer. So we subtract from every gradient the gradient of the same inputs with the targets of other
+samples,
+
+    h_d = g_d - mean_s g_d^(s),        g_d^(s): the targets of the samples s places further on,
+
+which is the gradient of the loss ``L(x, y) - mean_s L(x, y_s)``. That is a loss as any other: every
+engine differentiates it exactly. The agreement is the mean cosine of ``h_i`` and ``h_j`` over all
+pairs ``i != j``. ``docs/how-it-works/agreement.md`` has the derivation.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.gradients.directions import Objective
+from neuroinit.gradients.engines import Derivative, Engine
+from neuroinit.gradients.measures import Moments
+from neuroinit.gradients.plan import Plan
+from neuroinit.kernels.losses import OtherTargets
+from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
+
+ROUNDING = 16.0  # gradients h_d up to so many times the precision are rounding errors
+FEW = 3  # samples of the trial of targets
+SAME = 1e-3  # relative error of two losses that are the same
+PERMUTATIONS = 4  # of the targets; more of them add less noise, and each is a loss to evaluate
+
+
+def contrast(problem: Problem, size: int = 0) -> Problem:
+    """The same model with the loss ``L(x, y) - mean_s L(x, y_s)``, for batches of :func:`permuted`.
+
+    It shares the traits of the problem: both losses treat samples alike.
+
+    Args:
+        problem: The model and its own loss.
+        size: With a ``compute_loss``, batches of so many samples take one forward pass for all
+            targets, see :func:`targets_enter_losses_only`.
+    """
+    twin, loss_fn, compute_loss = copy.copy(problem), problem.loss_fn, problem.compute_loss
+    if compute_loss is None:
+        twin.loss_fn = lambda output, targets: _excess([loss_fn(output, t) for t in targets])
+        return twin
+
+    def excess(model: Any, batches: Sequence[Batch]) -> Tensor:
+        if problem.layout.size(batches[0]) != size:
+            return _excess([compute_loss(model, batch) for batch in batches])
+        with OtherTargets(size, _shifts(size)):
+            return compute_loss(model, batches[0])
+
+    twin.compute_loss = excess
+    return twin
+
+
+def targets_enter_losses_only(point: Point, batch: Batch) -> bool:
+    """Whether the targets of a ``compute_loss`` only enter loss functions of torch.
+
+    Then one forward pass is enough for several targets. Tried once, on a few samples: both ways
+    have to give the same loss.
+    """
+    problem = point.problem
+    if problem.compute_loss is None:
+        return False
+    if problem.traits.targets_in_losses is None:
+        few = problem.layout.cut(batch, 0, min(FEW, problem.layout.size(batch)))
+        found = []
+        for size in (0, problem.layout.size(few)):
+            with replace(point, problem=contrast(problem, size)).session() as session:
+                found.append(session.loss_value(permuted(problem, few)))
+        if found[0] != 0:  # else the few samples have the same targets: nothing is known
+            same = abs(found[0] - found[1]) <= SAME * abs(found[0])
+            problem.traits.targets_in_losses = same
+    return bool(problem.traits.targets_in_losses)
+
+
+def permuted(problem: Problem, batch: Batch) -> Batch:
+    """A batch with its own targets and with those of other samples.
+
+    The targets are moved by multiples of ``B / (PERMUTATIONS + 1)`` samples.
+
+    Args:
+        problem: The model and its own loss.
+        batch: A prepared batch.
+
+    Returns:
+        ``(inputs, (targets, others, ...))`` for a ``loss_fn``, a tuple of batches for a
+        ``compute_loss``.
+
+    Raises:
+        ValueError: If it is not known which part of the batch the targets are.
+    """
+    shifts = _shifts(problem.layout.size(batch))
+    batches = (batch, *(problem.layout.with_other_targets(batch, shift) for shift in shifts))
+    if problem.compute_loss is not None:
+        return batches
+    return batch[0], tuple(other[1] for other in batches)
+
+
+def differentiated(
+    engine: Engine,
+    point: Point,
+    batch: Batch,
+    plan: Plan,
+    objective: Objective,
+    gram: bool = False,
+) -> Derivative:
+    """``engine.derivative`` of an objective that may read ``moments.agreement``.
+
+    The agreement ``A`` and its derivative are computed when the objective reads it, so that an
+    objective without it costs nothing more:
+
+        dPhi/dw = dPhi/d(norms, cosine) d(norms, cosine)/dw + dPhi/dA dA/dw.
+    """
+    known: list[tuple[Tensor, Derivative]] = []  # A as an autograd leaf, and its derivative
+    slope = 0.0
+
+    def agreement(moments: Moments) -> Tensor:
+        if not known:
+            own = replace(point, problem=contrast(point.problem))
+            others = permuted(point.problem, batch)
+            found = engine.derivative(own, others, plan, _distinct_cosine)
+            check_contrast(found.moments.norms, moments.norms.detach(), point.problem)
+            value = torch.tensor(found.value, dtype=torch.float64, device="cpu")
+            known.append((value.requires_grad_(), found))
+        return known[0][0]
+
+    def whole(moments: Moments) -> Tensor:
+        nonlocal slope
+        value = objective(replace(moments, contrast=lambda: agreement(moments)))
+        if known and isinstance(value, Tensor) and value.requires_grad:
+            (by_agreement,) = torch.autograd.grad(
+                value, known[0][0], retain_graph=True, allow_unused=True
+            )
+            slope = 0.0 if by_agreement is None else float(by_agreement)
+        return value
+
+    derivative = engine.derivative(point, batch, plan, whole, gram)
+    if not known:
+        return derivative
+    return replace(derivative, gradient=derivative.gradient + slope * known[0][1].gradient)
+
+
+def check_contrast(norms: Tensor, whole: Tensor, problem: Problem) -> None:
+    """Raise if the gradients ``h_d`` are nothing but rounding errors.
+
+    Args:
+        norms: ``||h_d||``.
+        whole: ``||g_d||``.
+        problem: The model and its own loss.
+    """
+    precision = torch.finfo(problem.start[problem.trainable[0]].dtype).eps
+    if norms.max() <= ROUNDING * precision * whole.max():
+        raise ValueError(
+            "The loss does not depend on the targets, so there is no agreement about them. Say "
+            "which part of a batch they are with `targets=`."
+        )
+
+
+def _shifts(size: int) -> list[int]:
+    """By how many samples targets are moved."""
+    count = min(PERMUTATIONS, size - 1)
+    return [k * size // (count + 1) for k in range(1, count + 1)]
+
+
+def _distinct_cosine(moments: Moments) -> Tensor:
+    return moments.distinct_cosine
+
+
+def _excess(losses: Sequence[Tensor]) -> Tensor:
+    return losses[0] - torch.stack(list(losses[1:])).mean(0)

@@ -1,0 +1,152 @@
+"""Gradients of pieces and sub-batches as flat vectors, by first-order passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import in_loss_with_gradient, named_operator
+from neuroinit.common.tensors import to_cpu_double
+from neuroinit.gradients.directions import on_every_rank
+from neuroinit.gradients.passes.pieces import passes_over, streamed_pieces, streamed_samples
+from neuroinit.gradients.passes.trials import try_separating
+from neuroinit.gradients.plan import Plan, share_of
+from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
+from neuroinit.model.session import Session
+
+
+def gradient_rows(
+    point: Point,
+    batch: Batch,
+    plan: Plan,
+    losses: list[Tensor],
+    names: Sequence[str],
+    entries: int | None = None,
+) -> Iterator[Tensor]:
+    """The gradients of all sub-batches in order, some at a time as rows of a matrix.
+
+    They are the same on every rank.
+
+    Args:
+        point: Where the parameters stand.
+        batch: A prepared batch.
+        plan: Its pieces.
+        losses: The loss of every piece is appended to it.
+        names: The parameters.
+        entries: Of the gradients that are held at once; a pass then takes as much of the batch as a
+            training step. By default both are limited as in `stream`.
+
+    Raises:
+        RuntimeError: If the loss takes a gradient through an operator without double backward.
+    """
+    with named_operator(in_loss_with_gradient):
+        yield from _gradient_rows(point, batch, plan, losses, names, entries)
+
+
+def _gradient_rows(
+    point: Point,
+    batch: Batch,
+    plan: Plan,
+    losses: list[Tensor],
+    names: Sequence[str],
+    entries: int | None,
+) -> Iterator[Tensor]:
+    problem = point.problem
+    if problem.ranks.alone:
+        if not plan.one_forward:
+            try_separating(point, batch)
+        with point.session() as session:
+            yield from _sub_batch_rows(session, batch, plan, names, losses, entries)
+        return
+    share = share_of(plan, problem.ranks.rank, problem.ranks.world)
+    own: list[Tensor] = []
+    with problem.ranks.together():
+        if share.pieces and not plan.one_forward:
+            try_separating(point, batch)
+        with point.session() as session:
+            found = _sub_batch_rows(session, batch, share.plan, names, own, entries)
+            parts = [gradient for rows in found for gradient in rows]
+            losses += _losses_of_all(problem, plan, share.pieces, own)
+    every = on_every_rank(problem, len(plan.weights), share, parts, names)
+    yield from (gradient[None] for gradient in every)
+
+
+def gradients(
+    point: Point, batch: Batch, plan: Plan, losses: list[Tensor], names: Sequence[str]
+) -> Iterator[Tensor]:
+    """The gradient of every sub-batch, one at a time: see :func:`gradient_rows`."""
+    for rows in gradient_rows(point, batch, plan, losses, names):
+        yield from rows
+
+
+def sub_batch_gradients(
+    session: Session,
+    batch: Batch,
+    plan: Plan,
+    names: Sequence[str],
+    losses: list[Tensor] | None = None,
+) -> Iterator[Tensor]:
+    """``g_d = sum_s weights[d, s] g_s`` in order.
+
+    Holds only the sub-batches that are begun and not complete.
+    """
+    for rows in _sub_batch_rows(session, batch, plan, names, losses):
+        yield from rows
+
+
+def _sub_batch_rows(
+    session: Session,
+    batch: Batch,
+    plan: Plan,
+    names: Sequence[str],
+    losses: list[Tensor] | None = None,
+    entries: int | None = None,
+) -> Iterator[Tensor]:
+    """Gradients of consecutive sub-batches as rows of matrices."""
+    rows = piece_rows(session, batch, plan, names, losses, entries)
+    if plan.simple:
+        yield from rows
+        return
+    last = [int(weights.nonzero().max()) for weights in plan.weights]
+    begun: dict[int, Tensor] = {}
+    for s, gradient in enumerate(gradient for part in rows for gradient in part):
+        for d in plan.weights[:, s].nonzero().flatten().tolist():
+            begun[d] = begun.get(d, 0) + float(plan.weights[d, s]) * gradient
+        for d in [d for d in begun if last[d] == s]:
+            yield begun.pop(d)[None]
+
+
+def piece_rows(
+    session: Session,
+    batch: Batch,
+    plan: Plan,
+    names: Sequence[str],
+    losses: list[Tensor] | None = None,
+    entries: int | None = None,
+) -> Iterator[Tensor]:
+    """The gradients of pieces as rows of matrices; their losses are appended to ``losses``."""
+    problem = session.problem
+    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
+    if entries is not None:
+        samples = plan.microbatch or plan.samples
+        pieces = max(1, entries // sum(problem.start[n].numel() for n in names))
+    for made in passes_over(session, batch, plan, names, samples, pieces):
+        if losses is not None:
+            losses.extend(made.losses)
+        yield made.rows
+
+
+def _losses_of_all(
+    problem: Problem, plan: Plan, pieces: Sequence[int], own: list[Tensor]
+) -> list[Tensor]:
+    """The loss of every piece on every rank; overlapping sub-batches may compute one twice."""
+    table = torch.zeros(2, len(plan.pieces), dtype=torch.float64, device="cpu")
+    if own:
+        table[0, list(pieces)] = to_cpu_double(torch.stack(own))
+        table[1, list(pieces)] = 1.0
+    total, computed = problem.ranks.sum(table)
+    return list(total / computed)

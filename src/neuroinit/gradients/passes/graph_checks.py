@@ -1,0 +1,162 @@
+"""Graphs that cannot be differentiated a second time, found before any step is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+
+from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.errors import REENTRANT, listed, named_operator, no_double_backward
+from neuroinit.common.tensors import dot
+from neuroinit.model.double import in_double
+from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
+
+SAMPLES = 8  # of the test of functions that we do not know
+STEP = 1e-6  # of central differences in float64, relative to the parameters
+TOLERANCE = 1e-3  # of a directional derivative in float64
+
+
+def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forward: bool) -> None:
+    """Compute one gradient with its graph, and raise if it cannot be differentiated again.
+
+    Custom ``autograd.Function`` classes are tested, see :func:`_check_custom_functions`.
+
+    Args:
+        point: Where the parameters stand.
+        batch: A prepared batch.
+        piece: Which samples.
+        one_forward: Take a slice of one forward pass of the whole batch.
+    """
+    with (
+        point.session(second_order=True, scale_variables=True) as session,
+        named_operator(),
+    ):
+        (loss,) = session.losses(batch, [piece], one_forward)
+        gradient = session.gradient(loss, point.problem.differentiated, create_graph=True)
+        custom = _check_graph(point.problem, gradient)
+        del loss, gradient
+    if custom:
+        _check_custom_functions(point, batch, sorted(custom))
+
+
+def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
+    """Raise if the graph has a function that cannot be differentiated, or an unscaled parameter.
+
+    ``torch.autograd.grad`` would return a wrong derivative for both without an error.
+
+    Returns:
+        The names of the user's own autograd functions in the graph.
+    """
+    originals = {id(p): n for n, p in problem.parameters.items()}
+    custom: set[str] = set()
+    for node in _nodes(gradient):
+        if "autograd::Error" in node.name():
+            raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
+        if node.name().startswith("CheckpointFunction"):
+            raise RuntimeError(REENTRANT)
+        name = originals.get(id(getattr(node, "variable", None)))
+        if name is not None:
+            raise ValueError(
+                f"The forward pass uses `{name}` through a reference of its own, past the module "
+                "that holds it, so it cannot be scaled there. Read it as an attribute of its "
+                "module in `forward`, or keep such tensors in an `nn.ParameterList`."
+            )
+        if isinstance(node, BackwardCFunction) and not _is_known(node):
+            custom.add(type(node).__name__.removesuffix("Backward"))
+    return custom
+
+
+def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    """Every node of the graph behind some tensors, once."""
+    waiting: list[Any] = [g.grad_fn for g in outputs if g.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        new = {parent for parent, _ in node.next_functions if parent is not None} - seen
+        seen |= new
+        waiting.extend(new)
+
+
+def _is_known(node: BackwardCFunction) -> bool:
+    """Whether an autograd function is one of torch's or of this package."""
+    module = type(node).__module__.partition(".")[0]
+    owner = getattr(type(node), "_forward_cls", type(node)).__module__.partition(".")[0]
+    return {module, owner} & {"neuroinit"} != set() or owner == "torch"
+
+
+def _check_custom_functions(point: Point, batch: Batch, names: list[str]) -> None:
+    """Warn if the Hessian disagrees with the change of the gradient along one direction.
+
+    Compares ``<u, H v>`` by a double backward with ``<u, g(theta + hv) - g(theta - hv)> / 2h``, for
+    random ``u`` and ``v``, on a few samples and a copy of the model in float64. A custom function
+    with a wrong double backward would give wrong scales without an error. A model that cannot be
+    copied or run in float64 is not tested.
+    """
+    problem = point.problem
+    few = problem.layout.cut(batch, 0, min(SAMPLES, problem.layout.size(batch)))
+    generator = torch.Generator().manual_seed(0)
+    u, v = (_directions(problem, point.values, generator) for _ in range(2))
+    try:
+        twin, few = in_double(point, few)
+        exact = _second_derivative(twin, few, u, v)
+        around = [twin.problem.at_values(_shifted(twin.values, v, step)) for step in (STEP, -STEP)]
+        slopes = [_slope(at, few, u) for at in around]
+    except (RuntimeError, ValueError, TypeError):
+        return
+    found = (slopes[0] - slopes[1]) / (2 * STEP)
+    if abs(exact - found) > TOLERANCE * max(abs(exact), abs(found)):
+        problem.warn_once(
+            f"The double backward of {listed(names)} seems to be wrong: along one direction the "
+            f"second derivative is {exact:.6g}, and the gradient changes by {found:.6g}. Scales "
+            "would be wrong, too. Write its `backward` with differentiable operators, or pass "
+            "`engine='differences'`."
+        )
+
+
+def _directions(
+    problem: Problem, values: dict[str, Tensor], generator: torch.Generator
+) -> dict[str, Tensor]:
+    """A random direction of about the size of the parameters."""
+    return {
+        n: torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
+        * t.detach().double().abs().mean().clamp_min(1e-3)
+        for n, t in values.items()
+        if n in problem.differentiated
+    }
+
+
+def _shifted(
+    values: dict[str, Tensor], direction: dict[str, Tensor], step: float
+) -> dict[str, Tensor]:
+    return {
+        n: (t.detach() + step * direction[n] if n in direction else t.detach()).requires_grad_(
+            t.requires_grad
+        )
+        for n, t in values.items()
+    }
+
+
+def _slope(point: Point, batch: Batch, u: dict[str, Tensor]) -> float:
+    """``<u, g>``."""
+    names = list(u)
+    with point.session() as session:
+        gradient = session.gradient(session.loss(batch), names)
+    return sum(float(dot(u[n], g)) for n, g in zip(names, gradient, strict=True))
+
+
+def _second_derivative(
+    point: Point, batch: Batch, u: dict[str, Tensor], v: dict[str, Tensor]
+) -> float:
+    """``<u, H v>`` by a double backward."""
+    names = list(u)
+    with point.session(second_order=True) as session:
+        gradient = session.gradient(session.loss(batch), names, create_graph=True)
+        along = torch.stack([dot(u[n], g) for n, g in zip(names, gradient, strict=True)]).sum()
+        second = session.gradient(along, names)
+    return sum(float(dot(v[n], g)) for n, g in zip(names, second, strict=True))

@@ -1,0 +1,246 @@
+"""First-order passes: the losses and gradients of the pieces of a batch.
+
+Where the model allows it, one pass is taken over several pieces: the replaced layers of
+:mod:`neuroinit.kernels` have the activations of all pieces, and compute only the products with the
+gradient of a weight piece by piece. Otherwise every piece is a pass of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.layout import BatchLayout
+from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
+from neuroinit.kernels.context import NotSeparableError, PieceParameters
+from neuroinit.model.finite import check_graph
+from neuroinit.model.problem import Problem
+from neuroinit.model.session import Session, consecutive
+
+if TYPE_CHECKING:
+    from neuroinit.gradients.plan import Plan
+
+ENTRIES = 2**22  # of the gradients that are held at once, if there is more than one
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The result of a pass over one piece, or over several pieces together.
+
+    Args:
+        losses: One a piece.
+        gradients: One a parameter. Of several pieces, dimension 0 counts the pieces.
+        pieces: What the replaced layers were told; ``None`` for one piece.
+    """
+
+    losses: list[Tensor]
+    gradients: Sequence[Tensor]
+    pieces: PieceParameters | None = None
+
+    @property
+    def rows(self) -> Tensor:
+        """The gradient of every piece as a row of a matrix."""
+        if self.pieces is None:
+            return flatten(self.gradients)[None]
+        count, device = len(self.losses), self.gradients[0].device
+        parts = [g.detach().reshape(count, -1).to(device) for g in self.gradients]
+        return torch.cat(parts, 1)
+
+
+def passes_over(
+    session: Session,
+    batch: Batch,
+    plan: Plan,
+    names: Sequence[str],
+    samples: int,
+    pieces: int | None = None,
+    create_graph: bool = False,
+) -> Iterator[Pass]:
+    """The losses and gradients of a plan's pieces, in as few passes as possible.
+
+    Whether pieces are separable was tried before, see ``trials.py``; if not, they are taken one by
+    one.
+
+    Args:
+        session: Where the model is evaluated.
+        batch: A prepared batch.
+        plan: Its pieces.
+        names: The parameters that the gradients are taken by.
+        samples: Most samples in a pass over several pieces.
+        pieces: Most pieces in a pass; no limit by default.
+        create_graph: Keep the graph of the gradients for a second backward.
+    """
+    copied = pieces is None and takes_copies(session.problem, plan)
+    if not session.problem.traits.separable or (plan.one_forward and not copied):
+        for loss in session.losses(batch, plan.pieces, plan.one_forward):
+            yield pass_of_piece(session, loss, names, create_graph, plan.one_forward)
+        return
+    alike = bool(session.problem.batch_norms)
+    groups = _grouped(plan.pieces, samples, pieces or len(plan.pieces), alike)
+    for group in [list(plan.pieces)] if copied else groups:
+        yield from _passes_of(session, batch, group, names, create_graph, copied)
+
+
+def takes_copies(problem: Problem, plan: Plan) -> bool:
+    """Whether pieces of one forward pass are computed in a pass over copies of the batch.
+
+    With BatchNorm over the whole batch, the gradient of a piece depends on all samples and takes a
+    backward pass of its own through the whole batch. In one pass over as many copies of the batch,
+    piece ``s`` is part of copy ``s``. That is as much arithmetic, for the memory of all copies, but
+    few operators for any number of pieces: on an accelerator that is faster.
+    """
+    return plan.one_forward and problem.device.type != "cpu"
+
+
+def _passes_of(
+    session: Session,
+    batch: Batch,
+    pieces: Sequence[Interval],
+    names: Sequence[str],
+    create_graph: bool,
+    copied: bool,
+) -> Iterator[Pass]:
+    """One pass over some pieces, or one pass each where the model turns out not to be separable."""
+    traits = session.problem.traits
+    found: list[Pass] = []
+    if traits.separable:
+        try:
+            found = [one_pass(session, batch, pieces, names, create_graph, copied)]
+        except NotSeparableError:  # the model computes these differently than in the trial
+            traits.separable = False
+    if not traits.separable:
+        losses = session.losses(batch, pieces, copied)
+        found = [pass_of_piece(session, loss, names, create_graph, copied) for loss in losses]
+    while found:  # the caller is to hold the only reference to a graph
+        yield found.pop(0)
+
+
+def pass_of_piece(
+    session: Session,
+    loss: Tensor,
+    names: Sequence[str],
+    create_graph: bool = False,
+    retain_graph: bool = False,
+) -> Pass:
+    """The pass over one piece, from its loss."""
+    gradients = session.gradient(loss, names, create_graph, retain_graph)
+    return Pass([loss.detach()], gradients)
+
+
+def one_pass(
+    session: Session,
+    batch: Batch,
+    pieces: Sequence[Interval],
+    names: Sequence[str],
+    create_graph: bool,
+    copied: bool = False,
+) -> Pass:
+    """One pass over several pieces.
+
+    Args:
+        session: Where the model is evaluated.
+        batch: A prepared batch.
+        pieces: Which samples.
+        names: The parameters that the gradients are taken by.
+        create_graph: Keep the graph of the gradients for a second backward.
+        copied: Every piece is part of a copy of the whole batch, see :func:`takes_copies`.
+
+    Raises:
+        NotSeparableError: If the gradients of the pieces cannot be kept apart.
+    """
+    size = session.problem.layout.size(batch)
+    parts = [(0, size)] * len(pieces) if copied else pieces
+    rows = [k * size + i for k, (a, b) in enumerate(pieces) for i in range(a, b)]
+    batch = _side_by_side(session.problem.layout, batch, parts)
+    parameters, tensors = session.piece_parameters(parts, names), session.point.tensors(names)
+    leaves = list(parameters.leaves.values())
+    with session.separating(parameters):
+        within = consecutive(pieces), rows if copied else None
+        losses = list(session.losses_in_one_pass(batch, *within))
+        total = torch.stack(losses).sum()
+        check_graph(total)
+        found = session.gradient_by(total, [*leaves, *tensors], create_graph)
+    if len(leaves) < len(tensors) or any(g is not None for g in found[len(leaves) :]):
+        raise NotSeparableError
+    gradients = zeros_if_missing(found[: len(leaves)], leaves)
+    return Pass([loss.detach() for loss in losses], gradients, parameters)
+
+
+def second_backward(
+    session: Session,
+    passes: Sequence[Pass],
+    directions: Tensor,
+    retain_graph: bool = False,
+) -> Tensor:
+    """``<W_k, sum_s [H_s v_s]_k>`` for every scale, on the device of the model.
+
+    Args:
+        session: The session of the passes.
+        passes: First-order passes with their graphs.
+        directions: ``v_s`` of every piece as a row, in order.
+        retain_graph: Keep the graphs of passes over one piece for a further call.
+    """
+    totals: list[Tensor] = []
+    outputs: list[Tensor] = []
+    vectors: list[Tensor] = []
+    owns = torch.split(directions, [len(made.losses) for made in passes])
+    for made, own in zip(passes, owns, strict=True):
+        if made.pieces is None:
+            outputs += made.gradients
+            vectors += unflatten(own[0], made.gradients)
+            continue
+        parts = torch.split(own, [g[0].numel() for g in made.gradients], 1)
+        along = [p.view(g.shape).to(g) for p, g in zip(parts, made.gradients, strict=True)]
+        with session.separating(made.pieces):
+            totals.append(session.second_backward(made.gradients, along))
+    if outputs:
+        totals.append(session.second_backward(outputs, vectors, retain_graph))
+    return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
+
+
+def _side_by_side(layout: BatchLayout, batch: Batch, pieces: Sequence[Interval]) -> Batch:
+    """A batch of these pieces one after the other; overlapping pieces repeat samples."""
+    if all(a[1] == b[0] for a, b in itertools.pairwise(pieces)):
+        return layout.cut(batch, pieces[0][0], pieces[-1][1])
+    try:
+        return layout.join([layout.cut(batch, start, stop) for start, stop in pieces])
+    except ValueError as error:
+        raise NotSeparableError from error
+
+
+def _grouped(
+    pieces: Sequence[Interval], samples: int, most: int, alike: bool
+) -> list[list[Interval]]:
+    """Groups of pieces with at most so many samples and pieces; or one larger piece.
+
+    Args:
+        pieces: In order.
+        samples: Most samples of a group.
+        most: Most pieces of a group.
+        alike: The pieces of a group have the same number of samples.
+    """
+    found: list[list[Interval]] = []
+    for start, stop in pieces:
+        lengths = [b - a for a, b in found[-1]] if found else []
+        fits = 0 < len(lengths) < most and sum(lengths) + stop - start <= samples
+        if fits and (not alike or lengths[0] == stop - start):
+            found[-1].append((start, stop))
+        else:
+            found.append([(start, stop)])
+    return found
+
+
+def streamed_samples(problem: Problem, batch: Batch, plan: Plan) -> int:
+    """Samples that `stream` takes at once: a quarter, for about a training step's memory."""
+    return plan.microbatch or -(-problem.layout.size(batch) // 4)
+
+
+def streamed_pieces(problem: Problem) -> int:
+    """Pieces that `stream` takes at once, by the size of their gradients."""
+    return max(1, ENTRIES // sum(problem.start[n].numel() for n in problem.differentiated))

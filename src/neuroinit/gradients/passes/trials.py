@@ -1,0 +1,186 @@
+"""Facts about a model that are tried, not guessed; the answers are kept in ``problem.traits``.
+
+Both trials ask whether the gradients of parts of a batch agree with those computed otherwise:
+
+- *independent*: does ``B_1 g_1 + B_2 g_2 = B g`` hold for two parts of a batch? Then a sub-batch
+  can be cut into pieces.
+- *separable*: does one pass over two pieces give the same two gradients as two passes? Then several
+  pieces are computed in one pass, see ``pieces.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.errors import out_of_memory
+from neuroinit.common.tensors import flatten, to_host
+from neuroinit.gradients.passes.pieces import one_pass, pass_of_piece
+from neuroinit.kernels.context import NotSeparableError
+from neuroinit.model.double import in_double
+from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
+from neuroinit.model.session import Session
+
+TRIAL = 9  # samples in the trial of separable pieces
+NORMALIZED_TRIAL = 8  # samples in each of its pieces with BatchNorm: few make rounding errors large
+KINKS = 0.05  # errors above this are not explained by rounding at the kinks of activations
+MODULE_SHARE = 1e-3  # rounding errors are also measured against the largest gradient of a module
+
+
+def relative_error(
+    found: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+    modules: Sequence[str],
+    norm: Callable[[Tensor], Tensor],
+) -> float:
+    """The largest error of a gradient.
+
+    The gradients of parameters differ in size by many orders of magnitude in a network whose
+    gradients explode, so errors are relative to a parameter's own norm and, with a small weight, to
+    the largest norm in its module.
+
+    Args:
+        found: Gradients.
+        wanted: What they should be.
+        modules: The module that each of them belongs to.
+        norm: The norm of a gradient.
+    """
+    pairs = zip(found, wanted, strict=True)
+    both = to_host(*(norm(f - w) for f, w in pairs), *(norm(w) for w in wanted))
+    errors, norms = (
+        [float(n) for n in part] for part in (both[: len(wanted)], both[len(wanted) :])
+    )
+    largest: dict[str, float] = {}
+    for module, value in zip(modules, norms, strict=True):
+        largest[module] = max(value, largest.get(module, 0.0))
+    sizes = [
+        value + MODULE_SHARE * largest[module] for value, module in zip(norms, modules, strict=True)
+    ]
+    wrong = [(e, s) for e, s in zip(errors, sizes, strict=True) if e]
+    return max((e / s if s and not math.isnan(e) else math.inf for e, s in wrong), default=0.0)
+
+
+def gradients_match(
+    found: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+    modules: Sequence[str],
+    norm: Callable[[Tensor], Tensor],
+) -> bool:
+    """Whether gradients agree up to rounding, see :func:`relative_error`."""
+    return relative_error(found, wanted, modules, norm) <= _tolerance(wanted[0])
+
+
+def _tolerance(tensor: Tensor) -> float:
+    return 1e-8 if tensor.dtype == torch.float64 else 1e-3
+
+
+def samples_are_independent(problem: Problem, batch: Batch) -> bool:
+    """Whether the loss is a mean over samples that do not depend on each other.
+
+    Tried at unit scales on a first batch, and again on a first :func:`ragged` one.
+    """
+    known, kind = problem.traits.independent, problem.is_ragged(batch)
+    if kind not in known:
+        known[kind] = not problem.batch_norms and _parts_make_the_whole(problem, batch)
+    return known[kind]
+
+
+def _parts_make_the_whole(problem: Problem, batch: Batch) -> bool:
+    """Compare on the batch, or on as much of it as memory allows."""
+    size = problem.layout.size(batch)
+    if size == 1:
+        return True
+    size = max(2, size // problem.ranks.world)  # what a rank is sure to have memory for
+    while True:
+        try:
+            return _compare_parts(problem, problem.layout.cut(batch, 0, size))
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error) or size <= 2:
+                raise
+        size = size // 2
+
+
+def _compare_parts(problem: Problem, batch: Batch) -> bool:
+    size, cut = problem.layout.size(batch), problem.layout.cut
+    first = max(1, size // 3)
+    point = problem.at(problem.unit_scales)
+    with point.session(autocast=False) as session:  # its rounding would look like dependence
+        whole = _flat_gradient(session, batch, problem.seed)
+        left = _flat_gradient(session, cut(batch, 0, first), problem.seed)
+        right = _flat_gradient(session, cut(batch, first, size), problem.seed + first)
+    joined = (first * left + (size - first) * right) / size
+    return gradients_match([joined], [whole], [""], problem.norm)
+
+
+def _flat_gradient(session: Session, batch: Batch, seed: int) -> Tensor:
+    """The gradient by all trainable parameters, with the random numbers of a piece."""
+    return flatten(session.gradient(session.loss(batch, seed), session.problem.trainable))
+
+
+def may_be_separable(problem: Problem) -> bool:
+    """Whether the gradients of several pieces might be computed in one pass."""
+    return problem.traits.separable is not False
+
+
+def try_separating(point: Point, batch: Batch) -> None:
+    """Find out, once, whether one pass can keep the gradients of several pieces apart."""
+    problem = point.problem
+    if problem.traits.separable is None:
+        separable = may_be_separable(problem) and _compare_passes(point, batch)
+        problem.traits.separable = separable
+
+
+def _trial_pieces(size: int, normalized: bool) -> list[Interval]:
+    """Two pieces of a batch; of the same size, with BatchNorm."""
+    if normalized:
+        each = min(NORMALIZED_TRIAL, size // 2)
+        return [(0, each), (each, 2 * each)] if each > 1 else []
+    size = min(size, TRIAL)
+    first = max(1, size // 3)
+    return [(0, first), (first, size)] if size > 1 else []
+
+
+def _compare_passes(point: Point, batch: Batch) -> bool:
+    """Whether one pass over two pieces gives the same gradients as two passes.
+
+    Rounding can move an activation across the kink of a ReLU, which changes the gradients by more
+    than rounding does. Errors that this may explain are looked at again in float64.
+    """
+    tolerance = _tolerance(point.values[point.problem.trainable[0]])
+    error = _error_of_one_pass(point, batch)
+    if not tolerance < error <= KINKS:
+        return error <= tolerance
+    few = point.problem.layout.cut(batch, 0, min(TRIAL, point.problem.layout.size(batch)))
+    try:
+        return _error_of_one_pass(*in_double(point, few)) <= 1e-8
+    except (RuntimeError, ValueError, TypeError):  # it cannot be copied or run in float64
+        return False
+
+
+def _error_of_one_pass(point: Point, batch: Batch) -> float:
+    """The relative error of one pass over two pieces; infinite if there can be none."""
+    problem = point.problem
+    size, names = problem.layout.size(batch), problem.trainable
+    pieces = _trial_pieces(size, bool(problem.batch_norms))
+    if not pieces:
+        return math.inf
+    with point.session() as session:
+        try:
+            losses = session.losses(batch, pieces, False)
+            apart = [pass_of_piece(session, loss, names).gradients for loss in losses]
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            return math.inf
+        try:
+            together = one_pass(session, batch, pieces, names, create_graph=False)
+        except (NotSeparableError, RuntimeError, MemoryError, ValueError, TypeError):
+            return math.inf
+    wanted = [torch.stack(found) for found in zip(*apart, strict=True)]
+    modules = [n.rpartition(".")[0] for n in names]
+    return relative_error(together.gradients, wanted, modules, problem.norm)

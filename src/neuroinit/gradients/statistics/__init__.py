@@ -1,0 +1,1 @@
+"""Statistics of gradients at one point, as users see them."""

@@ -1,0 +1,146 @@
+"""Statistics of the gradients of one batch: the public functions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.layout import Cut, batch_layout
+from neuroinit.common.process.random_state import isolated
+from neuroinit.common.targets import Targets
+from neuroinit.gradients.passes.first_order import gradients
+from neuroinit.gradients.plan import Plan, check_split, make_plan
+from neuroinit.gradients.statistics.gradient_stats import GradientStats, measure, with_agreement
+from neuroinit.gradients.sub_batches import USUAL, usual_count
+from neuroinit.model.finite import check_losses, check_norm, explained
+from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+
+
+class CutsBatches(Protocol):
+    """A method, as far as it cuts a batch into sub-batches."""
+
+    def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
+        """The sub-batches of the statistics before and after."""
+        ...
+
+
+def gradient_stats(
+    model: nn.Module,
+    batch: Batch,
+    loss_fn: LossFunction = F.cross_entropy,
+    sub_batches: int | str | None = None,
+    overlap: float = 0.0,
+    split: str = "cover",
+    batch_stats: str = "sub-batch",
+    compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
+    agreement: bool = False,
+    targets: Targets | None = None,
+    method: CutsBatches | None = None,
+) -> GradientStats:
+    """Gradient norms, GradCosine and variance at the model's current parameters (Alg. 1 and 2).
+
+    Every process computes the statistics of its own batch; under torch.distributed nothing is
+    exchanged, so one rank can call this function alone.
+
+    Args:
+        model: Any module. It is left as it was.
+        batch: ``(inputs, targets)``, or anything with ``compute_loss``.
+        loss_fn: ``loss_fn(output, target)``: a scalar mean or one loss a sample.
+        sub_batches: Number of sub-batches ``D``, or ``"samples"`` for the sample-wise quantities.
+            By default 8, as for :class:`NIO`, or half the number of samples if that is smaller.
+        overlap: Overlap ratio ``r`` of Eq. 7.
+        split: ``"cover"``, ``"paper"`` (Eq. 7) or ``"reference"`` (the authors' code).
+        batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
+            Sample-wise quantities of a model with BatchNorm use those of the whole batch.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
+        agreement: Compute ``stats.agreement``, too, from the same inputs with the targets of other
+            samples. It takes about as long as the other statistics; with ``compute_loss`` each of
+            four permutations is a forward pass of its own. It needs two sub-batches or more.
+        targets: With ``agreement`` and ``compute_loss``: which entry of a batch has the targets, a
+            key, an index or a tuple of several; by default ``"labels"``, or 1 for pairs.
+        method: Cut the batch as this method does, for example ``NIO()``, so that the numbers
+            compare with those of its results; instead of ``sub_batches``, ``overlap``, ``split``
+            and ``batch_stats``. Cosines depend on the number and size of the sub-batches. The
+            defaults of all four are those of ``NIO()``.
+
+    Returns:
+        The statistics, whole model and per parameter tensor.
+
+    Raises:
+        ValueError: If an argument is out of range, all gradients are zero, or one is not finite.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Linear(4, 3)
+        >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
+        >>> stats = gradient_stats(model, batch, sub_batches=4)
+        >>> stats.norms.shape, stats.layers[0].name
+        (torch.Size([4]), 'weight')
+    """
+    check_split(USUAL if sub_batches is None else sub_batches, overlap, split, batch_stats)
+    with isolated():
+        layout = batch_layout(cut, batch_dim, targets)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
+        prepared = problem.prepare(batch)
+        if method is None:
+            count = usual_count(layout.size(prepared)) if sub_batches is None else sub_batches
+            plan = make_plan(problem, prepared, count, overlap, split, batch_stats)
+        else:
+            plan = method.measured(problem, prepared, None)
+        point = problem.at(problem.unit_scales)
+        with explained(prepared):
+            stats = measure(point, prepared, plan)
+        return with_agreement(stats, point, prepared, plan) if agreement else stats
+
+
+def gradsign(
+    model: nn.Module,
+    batch: Batch,
+    loss_fn: LossFunction = F.cross_entropy,
+    compute_loss: ComputeLoss | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
+) -> float:
+    """GradSign, the computable score for the density of sample-wise optima (Eq. 1).
+
+    ``sum_k | sum_i sign(g_i,k) |`` over all entries ``k`` and samples ``i``: the more the signs of
+    the sample-wise gradients agree, the larger. A model with BatchNorm uses the statistics of the
+    whole batch. As :func:`gradient_stats`, it exchanges nothing with other ranks.
+
+    Args:
+        model: Any module. It is left as it was.
+        batch: ``(inputs, targets)``, or anything with ``compute_loss``.
+        loss_fn: ``loss_fn(output, target)``.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        cut: As for :func:`optimize`.
+        batch_dim: The dimension of samples in tensors.
+
+    Raises:
+        ValueError: If an argument is out of range, or a loss or a gradient is not finite.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
+        >>> gradsign(nn.Linear(4, 3), batch) > 0
+        True
+    """
+    with isolated():
+        layout = batch_layout(cut, batch_dim)
+        problem = Problem(model, loss_fn, compute_loss, layout=layout)
+        point, prepared = problem.at(problem.unit_scales), problem.prepare(batch)
+        plan = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
+        signs, size, losses = torch.zeros(()), torch.zeros(()), list[Tensor]()
+        for gradient in gradients(point, prepared, plan, losses, problem.trainable):
+            signs, size = signs + gradient.sign(), size + gradient.abs().sum()
+        with explained(prepared):
+            check_losses(torch.stack(losses))
+            check_norm(float(size) or 1.0)
+    return float(signs.abs().sum())

@@ -1,0 +1,75 @@
+"""Sums of Hessian-vector products, by the scales, with one graph at a time: for ``Stream``.
+
+Each function yields parts of ``<W_k, sum_d [H_d v_d]_k>`` for every scale, float64 on the device.
+Their sum is the derivative of the objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.gradients.directions import Collector
+from neuroinit.gradients.passes.first_order import sub_batch_gradients
+from neuroinit.gradients.passes.pieces import (
+    Pass,
+    passes_over,
+    second_backward,
+    streamed_pieces,
+    streamed_samples,
+)
+from neuroinit.gradients.plan import Plan
+from neuroinit.model.session import Session
+
+
+def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
+    problem = session.problem
+    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
+    names = problem.differentiated
+    return passes_over(session, batch, plan, names, samples, pieces, create_graph=True)
+
+
+def simple_products(
+    session: Session, batch: Batch, plan: Plan, collector: Collector
+) -> Iterator[Tensor]:
+    """Every sub-batch is one piece: its gradient and its product come from the same graph."""
+    first = 0
+    for made in _graphs(session, batch, plan):
+        directions = collector.directions(first, made.rows)
+        first += len(made.losses)
+        yield second_backward(session, [made], directions, retain_graph=plan.one_forward)
+
+
+def known_products(
+    session: Session, batch: Batch, plan: Plan, directions: Tensor
+) -> Iterator[Tensor]:
+    """The directions of all pieces are known."""
+    first = 0
+    for made in _graphs(session, batch, plan):
+        last = first + len(made.losses)
+        yield second_backward(session, [made], directions[first:last])
+        first = last
+
+
+def rolling_products(
+    session: Session, batch: Batch, plan: Plan, collector: Collector
+) -> Iterator[Tensor]:
+    """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
+    waiting: dict[int, Tensor] = {}
+    ready: list[int] = []
+    last = [int(column.nonzero().max()) if column.any() else 0 for column in plan.weights.T]
+    most, names = streamed_pieces(session.problem), session.problem.differentiated
+    for d, gradient in enumerate(sub_batch_gradients(session, batch, plan, names)):
+        direction = collector.directions(d, gradient[None])[0]
+        for s in plan.weights[d].nonzero().flatten().tolist():
+            waiting[s] = waiting.get(s, 0) + float(plan.weights[d, s]) * direction
+        ready += [s for s in waiting if last[s] == d]
+        if len(ready) >= most or d == len(plan.weights) - 1:
+            part = replace(plan, pieces=tuple(plan.pieces[s] for s in ready))
+            directions = torch.stack([waiting.pop(s) for s in ready])
+            yield from known_products(session, batch, part, directions)
+            ready = []

@@ -1,0 +1,202 @@
+"""Losses inside the user's code, kept apart in a pass over several pieces.
+
+``compute_loss(model, batch)`` returns one number for the whole batch. In a pass over several pieces
+we replace the loss functions of torch that it calls: ``F.cross_entropy(..., reduction="mean")``
+becomes the mean over pieces of the losses of the pieces, each a mean over the samples or tokens of
+the piece that are not masked. With ``m_c`` the value of call ``c`` and ``l_cs`` the loss of piece
+``s`` there, a result that is a weighted sum of the calls,
+
+    R = sum_c a_c m_c,    has the losses    L_s = sum_c a_c l_cs    of the pieces.
+
+``a_c`` is the derivative of ``R`` by ``m_c``. In every pass we check that ``R`` depends on the
+parameters through the calls only, and that it is ``sum_c a_c m_c``. Other losses are computed piece
+by piece.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from neuroinit.kernels.context import KernelContext, NotSeparableError
+
+OF_CLASSES: tuple[Callable[..., Tensor], ...] = (F.cross_entropy, F.nll_loss)
+OF_ENTRIES: tuple[Callable[..., Tensor], ...] = (
+    F.mse_loss,
+    F.l1_loss,
+    F.smooth_l1_loss,
+    F.huber_loss,
+    F.binary_cross_entropy,
+    F.binary_cross_entropy_with_logits,
+    F.soft_margin_loss,
+)
+LOSSES = {function.__name__ for function in (*OF_CLASSES, *OF_ENTRIES)}
+ROUNDING = 1e-4  # of a loss in float32 or less
+
+
+def loss_of_pieces(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+) -> Tensor | None:
+    """The mean of the losses of the pieces, which are noted; or ``None``.
+
+    ``None`` leaves the call to torch: nobody looks at losses, it is no mean, it has weights for
+    entries, or its inputs do not have the samples in their first dimension.
+
+    Args:
+        func: A function whose name is in ``LOSSES``.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        context: The pieces.
+    """
+    pieces = context.pieces
+    if pieces is None or pieces.losses is None or func not in (*OF_CLASSES, *OF_ENTRIES):
+        return None
+    arguments = inspect.signature(func).bind(*args, **kwargs).arguments
+    x, target = arguments.pop("input"), arguments.pop("target")
+    if not _is_mean(arguments) or not _fit(x, target, func in OF_CLASSES, arguments):
+        return None
+    rows, rest = divmod(len(x), pieces.intervals[-1][1])
+    if rest or not torch.is_grad_enabled():
+        return None
+    intervals = [(start * rows, stop * rows) for start, stop in pieces.intervals]
+    own = functools.partial(func, **arguments)
+    losses = losses_of_pieces(own, x, target, intervals)
+    if losses is None:
+        losses = torch.stack([own(x[a:b], target[a:b]) for a, b in intervals])
+    mean = losses.mean()
+    pieces.losses.append((mean, losses))
+    return mean
+
+
+def losses_of_pieces(
+    loss_fn: Callable[[Any, Any], Tensor],
+    output: Any,
+    target: Any,
+    pieces: Sequence[tuple[int, int]],
+) -> Tensor | None:
+    """The mean losses of pieces by ``torch.vmap``: as many operators as for one piece.
+
+    ``None`` leaves them to a loop: on a CPU, where operators are cheap and ``vmap`` is not; for
+    pieces that are not consecutive or differ in size; and for losses that cannot be vectorized.
+
+    Args:
+        loss_fn: A scalar mean, or one loss a sample.
+        output: The model's output for all samples, a tensor ``(samples, ...)``.
+        target: The targets, a tensor ``(samples, ...)``.
+        pieces: Consecutive pieces from 0 to the number of samples.
+    """
+    plain = isinstance(output, Tensor) and isinstance(target, Tensor)
+    count, size = len(pieces), pieces[0][1] - pieces[0][0]
+    regular = [(k * size, (k + 1) * size) for k in range(count)] == [tuple(p) for p in pieces]
+    if not plain or not regular or count == 1 or output.device.type == "cpu":
+        return None
+    if len(output) != count * size or target.dim() == 0 or len(target) != count * size:
+        return None
+    try:
+        found = torch.vmap(loss_fn)(
+            output.unflatten(0, (count, size)), target.unflatten(0, (count, size))
+        )
+    except RuntimeError:
+        return None
+    if found.shape == (count, size):
+        return found.mean(1)
+    return found if found.shape == (count,) else None
+
+
+class OtherTargets(TorchFunctionMode):
+    """Loss functions of torch return their excess over the mean loss with other samples' targets.
+
+    So one forward pass gives the loss ``L(x, y) - mean_s L(x, y_s)`` of every call.
+
+    Args:
+        size: Number of samples; a loss has the targets of all of them.
+        shifts: ``y_s`` are the targets of the samples ``s`` places further on, cyclically.
+    """
+
+    def __init__(self, size: int, shifts: Sequence[int]) -> None:
+        super().__init__()
+        self.size, self.shifts = size, shifts
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") not in LOSSES or func not in (*OF_CLASSES, *OF_ENTRIES):
+            return func(*args, **kwargs)
+        bound = inspect.signature(func).bind(*args, **kwargs)
+        target = bound.arguments["target"]
+        rows, rest = divmod(len(target), self.size)
+        if rest or not rows:
+            return func(*args, **kwargs)
+        losses = []
+        for shift in (0, *self.shifts):
+            bound.arguments["target"] = target.roll(-shift * rows, 0) if shift else target
+            losses.append(func(*bound.args, **bound.kwargs))
+        return losses[0] - torch.stack(losses[1:]).mean(0)
+
+
+def _is_mean(arguments: dict[str, Any]) -> bool:
+    legacy = [arguments.get(name) for name in ("size_average", "reduce")]
+    return arguments.get("reduction", "mean") == "mean" and legacy == [None, None]
+
+
+def _fit(x: Any, target: Any, of_classes: bool, arguments: dict[str, Any]) -> bool:
+    """Whether input and target have one entry a row, or a sample, and nothing else has."""
+    if not isinstance(x, Tensor) or not isinstance(target, Tensor) or not target.dim():
+        return False
+    if of_classes:
+        return x.dim() > 1 and len(x) == len(target)
+    return x.shape == target.shape and arguments.get("weight") is None
+
+
+def separated_losses(total: Tensor, calls: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The losses of the pieces, shape ``(pieces,)``, from the user's loss and the noted calls.
+
+    Args:
+        total: What the user's code returned, a scalar.
+        calls: For every call its result, and the losses of the pieces.
+
+    Raises:
+        NotSeparableError: If the user's loss is not a weighted sum of the calls.
+    """
+    calls = [call for call in calls if call[0].requires_grad]
+    means = [mean for mean, _ in calls]
+    if not calls or not _depends_only_on(total, means):
+        raise NotSeparableError
+    weights = torch.autograd.grad(total, means, retain_graph=True, allow_unused=True)
+    if any(w is None for w in weights):
+        raise NotSeparableError
+    used = torch.stack([w for w in weights if w is not None])
+    summed = (used * torch.stack(means).detach()).sum().to(total)
+    rounding = 1e-10 if total.dtype == torch.float64 else ROUNDING
+    equal = torch.isclose(summed, total.detach(), rtol=rounding, atol=0, equal_nan=True)
+    if not equal & (used != 0).all():  # a weight is zero for the larger one of two losses
+        raise NotSeparableError
+    return torch.stack([w * losses for w, (_, losses) in zip(used, calls, strict=True)]).sum(0)
+
+
+def _depends_only_on(total: Tensor, means: list[Tensor]) -> bool:
+    """Whether every path from a loss to a leaf of the graph leads through one of the means."""
+    ends = {mean.grad_fn for mean in means}
+    waiting = [total.grad_fn]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if node is None or hasattr(node, "variable"):
+            return False
+        if node not in ends:
+            new = {parent for parent, _ in node.next_functions if parent is not None} - seen
+            seen |= new
+            waiting.extend(new)
+    return True

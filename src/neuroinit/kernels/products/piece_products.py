@@ -1,0 +1,158 @@
+"""The products of linear layers and convolutions for all pieces of a batch.
+
+Pieces of equal size are computed by one operator: batched matrix products for linear layers, and
+for convolutions one convolution in which every piece is a group,
+
+    x: (pieces * n, channels, ...)  ->  (n, pieces * channels, ...).
+
+``batched.py`` decides where; elsewhere every piece is a product of its own. 1x1 convolutions of
+pieces of equal size are batched matrix products of ``(pieces, channels, n * positions)``. On a CPU,
+torch takes one product a sample for less than 16 samples. For 8 pieces of 8 samples, 2048 to 512
+channels, 2x2 positions, weight gradients take 26 ms in place of 60, ``v^T gy`` 13 in place of 224
+and ``v x`` 9 in place of 81; with 8x8 or more positions both take as long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from neuroinit.kernels.batched import SMALL, Batched, batched
+from neuroinit.kernels.context import Slices, per_slice, slice_directions
+from neuroinit.kernels.products.bilinear import Convolution, Linear, Operator
+
+
+def weight_gradients(
+    operator: Operator, gy: Tensor, x: Tensor, w: Tensor, slices: Slices
+) -> Tensor:
+    """``gw`` of the shape of ``w``; with slices, of every slice: ``(slices, *w.shape)``."""
+    pieces = _batched(operator, x, slices, w)
+    if pieces is None:
+        return per_slice(lambda gy, x: operator.weight_gradient(gy, x, w), slices, gy, x)
+    gy, x = pieces.apart(gy), pieces.apart(x)
+    if isinstance(operator, Linear):
+        return operator.usual(gy.flatten(1, -2).mT @ x.flatten(1, -2))
+    if operator.is_product(w):
+        return (_columns(gy) @ _columns(x).mT).view(pieces.count, *w.shape)
+    groups, shape = _grouped(operator, pieces), (pieces.count * w.shape[0], *w.shape[1:])
+    found = groups.weight_gradient(_as_channels(gy), _as_channels(x), w.new_empty(1).expand(shape))
+    return found.view(pieces.count, *w.shape)
+
+
+def bias_gradients(operator: Operator, gy: Tensor, slices: Slices) -> Tensor:
+    """``gb`` of shape ``(out,)``; with slices ``(slices, out)``."""
+    pieces = _batched(operator, gy, slices)
+    if pieces is None:
+        return per_slice(operator.bias_gradient, slices, gy)
+    gy = pieces.apart(gy)
+    if isinstance(operator, Linear):
+        return gy.flatten(1, -2).sum(1)
+    return gy.sum([1, *range(3, gy.dim())])
+
+
+def input_gradients(operator: Operator, gy: Tensor, x: Tensor, v: Tensor, slices: Slices) -> Tensor:
+    """``v^T gy`` of the shape of ``x``; with slices, by the weights ``v[s]`` of every slice."""
+    pieces = _batched(operator, x, slices, v)
+    if pieces is None:
+        directions = slice_directions(slices, v)
+        return _join([operator.input_gradient(gy[s], x[s], v_s) for s, v_s in directions])
+    gy = pieces.apart(gy)
+    if isinstance(operator, Linear):
+        return pieces.joined(_unflattened(torch.bmm(gy.flatten(1, -2), operator.usual(v)), gy))
+    if operator.is_product(v[0]):
+        return _from_columns(v.flatten(2).mT @ _columns(gy), pieces, x.shape[2:])
+    shape = pieces.most, pieces.count * x.shape[1], *x.shape[2:]
+    like = x.new_empty(1).expand(shape)  # only the shape is used
+    found = _grouped(operator, pieces).input_gradient(_as_channels(gy), like, v.flatten(0, 1))
+    return pieces.joined(_as_pieces(found, pieces))
+
+
+def add_forward(
+    operator: Operator,
+    slices: Slices,
+    x: Tensor,
+    v: Tensor,
+    vb: Tensor | None,
+    total: Tensor | None,
+) -> Tensor:
+    """``total + v x + vb``, with its own ``v`` and ``vb`` for every slice; ``total`` is changed."""
+    pieces = _batched(operator, x, slices, v)
+    if pieces is not None:
+        part = _forward(operator, pieces, pieces.apart(x), v, vb)
+        return part if total is None else total.add_(part)
+    directions = slice_directions(slices, v)
+    biases: list[Tensor | None] = [None] * len(directions)
+    if vb is not None:
+        biases = [own for _, own in slice_directions(slices, vb)]
+    parts = (operator.forward(x[s], own, b) for (s, own), b in zip(directions, biases, strict=True))
+    if total is None:
+        return _join(list(parts))
+    for (s, _), part in zip(directions, parts, strict=True):
+        total[s].add_(part)
+    return total
+
+
+def _forward(
+    operator: Operator, pieces: Batched, x: Tensor, v: Tensor, vb: Tensor | None
+) -> Tensor:
+    if isinstance(operator, Linear):
+        rows, v = x.flatten(1, -2), operator.usual(v)
+        y = rows @ v.mT if vb is None else torch.baddbmm(vb[:, None], rows, v.mT)
+        return pieces.joined(_unflattened(y, x))
+    if operator.is_product(v[0]):
+        rows = v.flatten(2) @ _columns(x)
+        rows = rows if vb is None else rows.add_(vb[:, :, None])
+        return _from_columns(rows, pieces, x.shape[3:])
+    bias = None if vb is None else vb.flatten()
+    y = _grouped(operator, pieces).forward(_as_channels(x), v.flatten(0, 1), bias)
+    return pieces.joined(_as_pieces(y, pieces))
+
+
+def _batched(
+    operator: Operator, x: Tensor, slices: Slices, w: Tensor | None = None
+) -> Batched | None:
+    """How pieces are computed at once, for a weight ``(out, in, ...)`` or one for every slice."""
+    if slices is None:
+        return None
+    if isinstance(operator, Linear):
+        return batched(x, slices)
+    product = w is not None and operator.is_product(w if w.dim() == x.dim() else w[0])
+    return batched(x, slices, None if product else SMALL)
+
+
+def _columns(x: Tensor) -> Tensor:
+    """``(pieces, n, channels, ...)`` as ``(pieces, channels, n * positions)``."""
+    return x.flatten(3).transpose(1, 2).flatten(2)
+
+
+def _from_columns(columns: Tensor, pieces: Batched, size: Sequence[int]) -> Tensor:
+    """Activations ``(rows, channels, *size)`` from ``(pieces, channels, n * positions)``."""
+    apart = columns.view(*columns.shape[:2], pieces.most, *size).transpose(1, 2)
+    return pieces.joined(apart)
+
+
+def _grouped(operator: Convolution, pieces: Batched) -> Convolution:
+    """The convolution with every piece as groups of its own."""
+    return dataclasses.replace(operator, groups=pieces.count * operator.groups)
+
+
+def _as_channels(x: Tensor) -> Tensor:
+    """``(pieces, n, channels, ...)`` as ``(n, pieces * channels, ...)``."""
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def _as_pieces(x: Tensor, pieces: Batched) -> Tensor:
+    """The inverse of :func:`_as_channels`."""
+    return x.view(len(x), pieces.count, -1, *x.shape[2:]).transpose(0, 1)
+
+
+def _unflattened(rows: Tensor, like: Tensor) -> Tensor:
+    """``(pieces, rows, features)`` with the leading dimensions of another tensor."""
+    return rows.view(*like.shape[:-1], rows.shape[-1])
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,0 +1,1 @@
+"""Recurrent layers: ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``."""

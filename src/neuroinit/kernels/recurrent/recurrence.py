@@ -1,0 +1,202 @@
+"""A recurrent layer as one autograd function, with a double backward and gradients of pieces.
+
+With ``q_t = W h_{t-1} + b`` and ``s_t = cell(u_t, q_t, s_{t-1})``, the first backward goes through
+time once for the gradients ``gu_t, gq_t``; the gradient ``gW = sum_t gq_t h_{t-1}^T`` is one
+product for all steps, and for all pieces. For directions ``a, v, vb`` the second backward
+differentiates ``<a, gu> + <v, gW> + <vb, gb>``. That is ``<gh, dh>`` with the change ``dh`` of the
+outputs along the directions, so it takes
+
+1. a pass forward for ``dh``, which is the derivative by ``gh``, with
+   ``dq_t = W dh_{t-1} + v h_{t-1} + vb``;
+2. the curvature of the cells, of all steps at once, by autograd;
+3. a pass backward through time as the first one, to which the curvature and ``v^T gq_t`` are
+   added.
+
+The derivative by the scale of ``W`` is an inner product with ``W h`` and ``W dh``, known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.tensors import dot
+from neuroinit.kernels.context import (
+    KernelContext,
+    Saved,
+    Slices,
+    leaf_gradients,
+    without_function_mode,
+)
+from neuroinit.kernels.products.bilinear import Linear
+from neuroinit.kernels.products.piece_products import (
+    add_forward,
+    bias_gradients,
+    input_gradients,
+    weight_gradients,
+)
+from neuroinit.kernels.recurrent.cells import Cell
+from neuroinit.kernels.recurrent.through_time import (
+    BackwardThroughTime,
+    curvature,
+    plain_gradients,
+    step_coefficients,
+    with_bias,
+)
+
+LINEAR = Linear()
+
+
+def recurrence(
+    u: Tensor,
+    state: tuple[Tensor, Tensor],
+    weight: Tensor,
+    bias: Tensor | None,
+    cell: Cell,
+    context: KernelContext,
+) -> tuple[Tensor, Tensor]:
+    """All outputs ``h`` of shape ``(samples, steps, features)``, and the last ``c``.
+
+    Args:
+        u: The input's part, of shape ``(samples, steps, gates * features)``.
+        state: The first ``h`` and ``c``; a cell without ``c`` has one of shape ``(samples, 0)``.
+        weight: ``W``, of shape ``(gates * features, features)``.
+        bias: ``b``, of shape ``(gates * features,)``.
+        cell: The cell.
+        context: Scales and pieces.
+    """
+    pieces = context.pieces
+    leaves: tuple[Any, ...] = None, None, None
+    if pieces is not None:
+        leaves = pieces.leaf(weight), pieces.leaf(bias), pieces.slices(u)
+    settings = context.scales.get(id(weight)), *leaves[:2], cell, context, leaves[2]
+    found: tuple[Tensor, Tensor] = _Recurrence.apply(u, *state, weight, bias, *settings)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Recurrence(torch.autograd.Function):
+    """See :func:`recurrence`; its gradient depends on the pass, see ``context.py``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        u: Tensor,
+        h: Tensor,
+        c: Tensor,
+        w: Tensor,
+        b: Tensor | None,
+        scale: Tensor | None,
+        leaf: Tensor | None,
+        leaf_b: Tensor | None,
+        cell: Cell,
+        context: KernelContext,
+        slices: Slices,
+    ) -> tuple[Tensor, Tensor]:
+        products, hs, cs = [], [h], [c]
+        for u_t in u.transpose(0, 1).contiguous():
+            product = hs[-1] @ w.T
+            h, c = cell.step(u_t, product if b is None else product + b, hs[-1], cs[-1])
+            products.append(product)
+            hs.append(h)
+            cs.append(c)
+        ctx.save_for_backward(
+            u, hs[0], cs[0], w, b, scale, torch.stack(products), torch.stack(hs), torch.stack(cs)
+        )
+        ctx.cell, ctx.context, ctx.slices = cell, context, slices
+        return torch.stack(hs[1:], 1), c.clone()
+
+    @staticmethod
+    @without_function_mode
+    def backward(ctx: Any, saved: Saved, gh: Tensor, gc: Tensor) -> tuple[Tensor | None, ...]:
+        u, h, c, w, b, scale, *states = saved
+        cell, needed = ctx.cell, ctx.needs_input_grad
+        if ctx.context.second_backward:
+            own = BackwardThroughTime(step_coefficients(cell, u, b, states), cell, gh, gc, w)
+            gs = dot(own.gq, states[0]) if needed[5] else None
+            gb = own.gq.sum((0, 1)) if needed[4] else None
+            return own.gu.transpose(0, 1), own.gh, own.gc, None, gb, gs, *[None] * 5
+        separate = ctx.context.first_backward and ctx.slices is not None
+        if ctx.context.first_backward:
+            wanted = needed[6:8] if separate else needed[3:5]
+            settings = scale, *states, cell, wanted, ctx.slices
+            found = _RecurrenceGradients.apply(gh, gc, u, h, c, w, b, *settings)  # type: ignore[no-untyped-call]
+        else:
+            found = plain_gradients(cell, (gh, gc), u, h, c, w, b)
+        by_u, by_h, by_c, gw, gb = found
+        by_w, by_b, *by_leaves = leaf_gradients(separate, gw, gb)
+        return by_u, by_h, by_c, by_w, by_b, None, *by_leaves, None, None, None
+
+
+class _RecurrenceGradients(torch.autograd.Function):
+    """``gu``, the gradients by the first state, ``gw`` and ``gb``; with slices those of each."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        gh: Tensor,
+        gc: Tensor,
+        u: Tensor,
+        h: Tensor,
+        c: Tensor,
+        w: Tensor,
+        b: Tensor | None,
+        scale: Tensor | None,
+        products: Tensor,
+        hs: Tensor,
+        cs: Tensor,
+        cell: Cell,
+        wanted: Sequence[bool],
+        slices: Slices,
+    ) -> tuple[Tensor | None, ...]:
+        ctx.set_materialize_grads(False)
+        states = products, hs, cs
+        own = BackwardThroughTime(step_coefficients(cell, u, b, states), cell, gh, gc, w)
+        ctx.save_for_backward(u, w, b, *states, own.gq, own.by_h, own.by_c)
+        ctx.cell, ctx.slices = cell, slices
+        gq, before = own.gq.transpose(0, 1), hs[:-1].transpose(0, 1)
+        gw = weight_gradients(LINEAR, gq, before, w, slices) if wanted[0] else None
+        gb = bias_gradients(LINEAR, gq, slices) if wanted[1] else None
+        return own.gu.transpose(0, 1), own.gh, own.gc, gw, gb
+
+    @staticmethod
+    @without_function_mode
+    def backward(
+        ctx: Any,
+        saved: Saved,
+        du: Tensor | None,
+        dh: Tensor | None,
+        dc: Tensor | None,
+        v: Tensor | None,
+        vb: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        u, w, b, products, hs, cs, gq, by_h, by_c = saved
+        cell, slices, before = ctx.cell, ctx.slices, hs[:-1].transpose(0, 1)
+        du = torch.zeros_like(u) if du is None else du
+        dh = torch.zeros_like(hs[0]) if dh is None else dh
+        dc = torch.zeros_like(cs[0]) if dc is None else dc
+        dq, ggq = torch.zeros_like(u), None
+        if v is None and vb is not None:
+            v = w.new_zeros(w.shape if slices is None else (len(vb), *w.shape))
+        if v is not None:
+            dq = add_forward(LINEAR, slices, before, v, vb, None)
+            ggq = input_gradients(LINEAR, gq.transpose(0, 1), before, v, slices).transpose(0, 1)
+        j = step_coefficients(cell, u, b, (products, hs, cs))
+        du, dq = du.transpose(0, 1).contiguous(), dq.transpose(0, 1).contiguous()
+        moved, dhs, dcs = [], [dh], [dc]
+        for t, j_t in enumerate(j):
+            moved.append(dhs[-1] @ w.T)
+            dh, dc = cell.push(j_t, du[t], dq[t] + moved[-1], dhs[-1], dcs[-1])
+            dhs.append(dh)
+            dcs.append(dc)
+        changes = torch.stack(moved)
+        primal = u.transpose(0, 1), with_bias(products, b), hs[:-1], cs[:-1]
+        tangent = du, dq + changes, torch.stack(dhs[:-1]), torch.stack(dcs[:-1])
+        added = curvature(cell, primal, (by_h, by_c), tangent)
+        own = BackwardThroughTime(j, cell, None, torch.zeros_like(dc), w, (*added, ggq))
+        gs = dot(gq, changes) + dot(own.gq, products) if ctx.needs_input_grad[7] else None
+        gb = own.gq.sum((0, 1)) if ctx.needs_input_grad[6] else None
+        gu = own.gu.transpose(0, 1)
+        return torch.stack(dhs[1:], 1), dc, gu, own.gh, own.gc, None, gb, gs, *[None] * 6

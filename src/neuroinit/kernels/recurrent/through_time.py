@@ -1,0 +1,115 @@
+"""Passes through the time steps of a recurrent layer, for ``recurrence.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.kernels.recurrent.cells import Cell, Coefficients
+
+
+class BackwardThroughTime:
+    """A pass backward through time.
+
+    Args:
+        j: The coefficients of every step.
+        cell: The cell.
+        gh: Gradients by the outputs, ``(samples, steps, features)``.
+        gc: The gradient by the last ``c``.
+        w: The weight.
+        added: For every step, what is added to the gradients by ``u, q, h, c`` and again ``h``.
+
+    Attributes:
+        gu: ``(steps, samples, ...)``; likewise ``gq``, and the gradients ``by_h`` and ``by_c`` by
+            the state after every step.
+        gh: By the first state; likewise ``gc``.
+    """
+
+    def __init__(
+        self,
+        j: list[Coefficients],
+        cell: Cell,
+        gh: Tensor | None,
+        gc: Tensor,
+        w: Tensor,
+        added: tuple[Tensor | None, ...] = (None,) * 5,
+    ) -> None:
+        outputs = None if gh is None else gh.transpose(0, 1).unbind()
+        state = j[0][-1].new_zeros(len(gc), w.shape[1])
+        rows: list[tuple[Tensor, ...]] = []
+        for t in reversed(range(len(j))):
+            state = state if outputs is None else state + outputs[t]
+            reached = state, gc
+            gu, gq, direct, gc = cell.pull(j[t], state, gc)
+            gu, gq, direct, gc = (
+                _sum(g, None if extra is None else extra[t])
+                for g, extra in zip((gu, gq, direct, gc), added[:4], strict=True)
+            )
+            direct = _sum(direct, None if added[4] is None else added[4][t])
+            state = gq @ w if direct is None else torch.addmm(direct, gq, w)
+            rows.append((gu, gq, *reached))
+        parts = [torch.stack(part[::-1]) for part in zip(*rows, strict=True)]
+        self.gu, self.gq, self.by_h, self.by_c = parts
+        self.gh, self.gc = state, gc
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Any:
+    return b if a is None else a if b is None else a + b
+
+
+def with_bias(products: Tensor, b: Tensor | None) -> Tensor:
+    """``W h + b`` from ``W h``."""
+    return products if b is None else products + b
+
+
+def step_coefficients(
+    cell: Cell, u: Tensor, b: Tensor | None, states: Sequence[Tensor]
+) -> list[Coefficients]:
+    """Those of every step."""
+    products, hs, cs = states
+    found = cell.coefficients(u.transpose(0, 1), with_bias(products, b), hs[:-1], cs[:-1])
+    return list(zip(*(part.unbind() for part in found), strict=True))
+
+
+def curvature(
+    cell: Cell, primal: Sequence[Tensor], adjoint: Sequence[Tensor], tangent: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """The derivative by ``u, q, h, c`` of ``<adjoint, J tangent>``, ``J`` the cells' Jacobians."""
+    with torch.enable_grad():
+        inputs = [part.detach().requires_grad_() for part in primal]
+        pulled = cell.pull(cell.coefficients(*inputs), *adjoint)
+        pairs = [(g, d) for g, d in zip(pulled, tangent, strict=True) if g is not None]
+        total = torch.stack([(g * d).sum() for g, d in pairs]).sum()
+        if not total.requires_grad:  # ReLU
+            return None, None, None, None
+        return torch.autograd.grad(total, inputs, allow_unused=True)
+
+
+def plain_gradients(
+    cell: Cell,
+    gradients: tuple[Tensor, Tensor],
+    u: Tensor,
+    h: Tensor,
+    c: Tensor,
+    w: Tensor,
+    b: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """By operators of torch that can be differentiated any number of times."""
+    inputs, outputs = (u, h, c, w, b), []
+    with torch.enable_grad():
+        for u_t in u.unbind(1):
+            h, c = cell.step(u_t, with_bias(h @ w.T, b), h, c)
+            outputs.append(h)
+        given = [t for t in inputs if t is not None and t.requires_grad]
+        found = torch.autograd.grad(
+            [torch.stack(outputs, 1), *([c] if c.requires_grad else [])],
+            given,
+            gradients[: 2 if c.requires_grad else 1],
+            create_graph=True,
+            allow_unused=True,
+        )
+    by_id = {id(t): g for t, g in zip(given, found, strict=True)}
+    return tuple(by_id.get(id(t)) for t in inputs)

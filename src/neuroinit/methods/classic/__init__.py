@@ -1,0 +1,1 @@
+"""Initializations that draw new values and need no data."""

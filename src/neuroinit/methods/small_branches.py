@@ -1,0 +1,85 @@
+"""Small residual branches: GPT-2's rule for any model.
+
+Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019, Sec. 2.3: the weights
+of residual layers are divided by the root of the number of these layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch, map_tensors
+from neuroinit.common.checks import check_number
+from neuroinit.gradients.engines import Engine
+from neuroinit.gradients.plan import Plan
+from neuroinit.methods.base import Initialization, Step
+from neuroinit.methods.updates import Position
+from neuroinit.model.parameters.branches import branch_ends
+from neuroinit.model.problem import Problem
+
+SAMPLES = 2  # BatchNorm needs two
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallBranches(Initialization):
+    """Divide the last layer of every residual branch by the root of the number of branches.
+
+    Branches are found in the autograd graph of the loss: what is added to a skip path. With ``n``
+    of them, a sum of branches of equal size is as large as one branch was. If a branch ends in a
+    normalization layer or a layer scale, its gain is divided. Biases stay. A model without
+    residual branches is left alone.
+
+    Args:
+        factor: What the last layers are multiplied with; ``None`` for ``1 / sqrt(n)``. A small
+            number, such as 0.01, begins near the identity, as FixUp and zero gains do.
+
+    Raises:
+        TypeError, ValueError: If a field has the wrong type or is out of range.
+
+    Example:
+        >>> SmallBranches(factor=0.01).steps
+        1
+    """
+
+    factor: float | None = None
+
+    needs_loss: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.factor is not None:
+            check_number("factor", self.factor, 0.0)
+
+    @property
+    def steps(self) -> int:
+        """One batch shows the graph."""
+        return 1
+
+    def step(
+        self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
+    ) -> Step:
+        """One forward pass of a few samples."""
+        ends = self.ends(problem, batch)
+        factor = self.factor if self.factor is not None else max(1, len(ends)) ** -0.5
+        factors = [factor if name in ends else 1.0 for name in problem.scaled]
+        return Step(position.scales * torch.tensor(factors, dtype=torch.float64, device="cpu"), {})
+
+    @staticmethod
+    def ends(problem: Problem, batch: Batch) -> list[str]:
+        """The names of the parameters at the ends of branches, one a branch."""
+        few = problem.layout.cut(batch, 0, min(SAMPLES, problem.layout.size(batch)))
+        few = map_tensors(_followed, few)  # a skip path may begin at the input
+        point = problem.at(problem.unit_scales)
+        with point.session() as session:
+            names = {id(tensor): name for name, tensor in point.values.items()}
+            return branch_ends(session.loss(few), names)
+
+
+def _followed(tensor: Tensor) -> Tensor:
+    """A copy that is part of the graph, if its dtype can be."""
+    copied = tensor.detach().clone()
+    return copied.requires_grad_() if copied.is_floating_point() else copied

@@ -1,0 +1,1 @@
+"""What users pass in: checks of models, losses and batches; optimizers; random data."""

@@ -1,0 +1,203 @@
+"""Losses of a model that holds the values of a point."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch, Interval, map_tensors
+from neuroinit.common.process.signals import Where, allowed
+from neuroinit.common.tensors import at_least_float32
+from neuroinit.kernels.context import KernelContext, NotSeparableError
+from neuroinit.kernels.function_mode import ReplacedLayers
+from neuroinit.kernels.losses import losses_of_pieces, separated_losses
+from neuroinit.model.arguments.validation import mean_loss
+from neuroinit.model.point import Point
+
+LOSS_SEED = 2**30  # added to the seed of a pass for random numbers in `loss_fn`
+
+
+class Evaluation:
+    """Losses of a model at a point; the base of :class:`~neuroinit.model.session.Session`.
+
+    Every evaluation starts from the same buffers and random numbers, on every engine.
+
+    Args:
+        point: The values that the model holds.
+        scale_variables: Parameter name -> scalar tensor equal to one that stands for its scale.
+        autocast: Dtype of the forward passes; ``None`` for the model's own.
+    """
+
+    def __init__(
+        self, point: Point, scale_variables: dict[str, Tensor], autocast: torch.dtype | None
+    ) -> None:
+        self.point, self.problem = point, point.problem
+        self.scale_variables, self.autocast = scale_variables, autocast
+        weights = {id(point.values[n]): scale for n, scale in scale_variables.items()}
+        self._context = KernelContext(weights)
+        self._repeatable = self.problem.traits.repeatable
+
+    def loss(self, batch: Batch, seed: int | None = None) -> Tensor:
+        """The mean loss of a batch.
+
+        Args:
+            batch: A prepared batch.
+            seed: Of the random numbers in the forward pass; the problem's own by default.
+        """
+        losses = self._losses(batch, self.problem.seed if seed is None else seed)
+        return mean_loss(losses, self.problem.layout.size(batch))
+
+    def loss_value(self, batch: Batch) -> float:
+        """The mean loss of a batch as a number; no graph is kept."""
+        try:
+            with torch.no_grad():
+                return float(self.loss(batch))
+        except RuntimeError:  # the loss takes a gradient itself; any other error is raised again
+            return float(self.loss(batch).detach())
+
+    def losses(
+        self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
+    ) -> Iterator[Tensor]:
+        """The mean loss of each piece of a batch, one graph at a time.
+
+        Args:
+            batch: A prepared batch.
+            pieces: Which samples, as ``(start, stop)``.
+            one_forward: Take slices of one forward pass of the whole batch.
+        """
+        problem = self.problem
+        if not one_forward:
+            for start, stop in pieces:
+                yield self.loss(problem.layout.cut(batch, start, stop), problem.seed + start)
+        elif problem.compute_loss is None:
+            yield from self._losses_of(*self._forward(batch, problem.seed), pieces)
+        else:
+            values = self._losses(batch, problem.seed)
+            if values.dim() != 1 or len(values) != problem.layout.size(batch):
+                raise ValueError(
+                    "Statistics of the whole batch need a `compute_loss` that returns one loss a "
+                    f"sample. Found a loss of shape {tuple(values.shape)} for "
+                    f"{problem.layout.size(batch)} samples. Return unreduced losses, or use "
+                    "`batch_stats='sub-batch'`."
+                )
+            for start, stop in pieces:
+                yield values[start:stop].mean()
+
+    def losses_in_one_pass(
+        self, batch: Batch, pieces: Sequence[Interval], rows: list[int] | None = None
+    ) -> Iterator[Tensor]:
+        """The mean loss of each piece, inside :meth:`separating`.
+
+        Args:
+            batch: A prepared batch.
+            pieces: Consecutive pieces of the samples that count.
+            rows: Which samples count; by default all.
+
+        Raises:
+            NotSeparableError: If the losses cannot be kept apart.
+        """
+        problem, size = self.problem, self.problem.layout.size(batch)
+        if problem.compute_loss is None:
+            output, target = self._forward(batch, problem.seed)
+            yield from self._losses_of(_rows(output, rows), _rows(target, rows), pieces)
+            return
+        values = self._losses(batch, problem.seed)
+        total = mean_loss(values, size)
+        if values.dim():
+            values = _rows(values, rows)
+            yield from (values[start:stop].mean() for start, stop in pieces)
+        elif rows is None and self._context.pieces is not None:
+            yield from separated_losses(total, self._context.pieces.losses or [])
+        else:
+            raise NotSeparableError
+
+    def output(self, inputs: Any) -> Any:
+        """The model's output for a batch of inputs."""
+        return self._forward(self.problem.prepare((inputs, None)), self.problem.seed)[0]
+
+    def run(self, batch: Batch) -> None:
+        """A forward pass without a result; without a loss a batch may be inputs alone."""
+        self.problem.traits.draws = True  # a pass in which hooks change weights is not repeated
+        if self.problem.has_loss:
+            self._losses(batch, self.problem.seed)
+        elif isinstance(batch, Tensor):
+            self._forward((batch, None), self.problem.seed)
+        elif isinstance(batch, (tuple, list)) and len(batch) in (1, 2):
+            self._forward((batch[0], None), self.problem.seed)
+        else:
+            raise TypeError(
+                f"A batch of type `{type(batch).__name__}` is neither inputs nor `(inputs, "
+                "targets)`. Say how the model is called, for example "
+                "`compute_loss=lambda model, batch: model(**batch).loss`."
+            )
+
+    def _losses(self, batch: Batch, seed: int) -> Tensor:
+        """What the user's loss returns: a scalar, or one loss a sample."""
+        compute_loss, loss_fn = self.problem.compute_loss, self.problem.loss_fn
+        if compute_loss is None:
+            output, target = self._forward(batch, seed)
+            (loss,) = self._repeatable((lambda: loss_fn(output, target), seed + LOSS_SEED))
+            return loss
+
+        def run() -> Tensor:
+            own = self._reset(batch)
+            with ReplacedLayers(self._context), self._autocast(), self._interruptible():
+                return compute_loss(self.problem.model, own)
+
+        (loss,) = self._repeatable((run, seed))
+        return loss
+
+    def _losses_of(self, output: Any, target: Any, pieces: Sequence[Interval]) -> Iterator[Tensor]:
+        """The mean losses of pieces from the output of all samples."""
+        together = losses_of_pieces(self.problem.loss_fn, output, target, pieces)
+        if together is not None:
+            yield from together.unbind()
+            return
+        cut, seed, loss_fn = self.problem.layout.cut, self.problem.seed, self.problem.loss_fn
+        parts = [[cut(x, start, stop) for x in (output, target)] for start, stop in pieces]
+        runs = [
+            (functools.partial(loss_fn, *part), seed + start + LOSS_SEED)
+            for part, (start, _) in zip(parts, pieces, strict=True)
+        ]
+        for loss, (start, stop) in zip(self._repeatable(*runs), pieces, strict=True):
+            yield mean_loss(loss, stop - start)
+
+    def _forward(self, batch: Batch, seed: int) -> tuple[Any, Any]:
+        def run() -> tuple[Any, Any]:
+            inputs, target = self._reset(batch)
+            with ReplacedLayers(self._context), self._autocast(), self._interruptible():
+                return self.problem.model(inputs), target
+
+        ((output, target),) = self._repeatable((run, seed))
+        return (map_tensors(at_least_float32, output) if self.autocast else output), target
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Ctrl-C is handled at once where the user's own code runs."""
+        return allowed(Where.USER_CODE)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.problem.device.type, self.autocast, cache_enabled=False)
+
+    def _reset(self, batch: Batch) -> Any:
+        """Copies of the batch and of the buffers."""
+        if self._context.pieces is not None and self._context.pieces.losses:
+            self._context.pieces.losses.clear()  # of a pass that is repeated
+        for module, key, buffer in self.problem.buffers:
+            module._buffers[key] = buffer.clone()
+        return map_tensors(torch.clone, batch)
+
+
+def _rows(values: Any, rows: list[int] | None) -> Any:
+    """Some entries of a tensor along its first dimension."""
+    if rows is None:
+        return values
+    if not isinstance(values, Tensor):
+        raise NotSeparableError
+    return values.index_select(0, torch.tensor(rows, device="cpu").to(values.device))

@@ -1,0 +1,1 @@
+"""Which parameters get a scale, and what is special about them."""

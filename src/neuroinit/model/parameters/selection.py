@@ -1,0 +1,120 @@
+"""Which parameters of a model get a scale, and which modules hold them."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from neuroinit.common.errors import listed
+from neuroinit.model.parameters.fresh_values import Draw
+
+LooksAt = Callable[[nn.Module, str, Tensor], bool]
+Place = tuple[nn.Module, str, str]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which parameters get a scale, and whose gradients are looked at.
+
+    Args:
+        include: Shell patterns of the names that get a scale.
+        exclude: Shell patterns of the names that don't, even if included.
+        gradients_of: ``gradients_of(module, key, tensor)``: whether the gradient by a parameter,
+            which a module holds under a key, is computed. ``None``, or a function that chooses
+            none, stands for all trainable parameters.
+        scales_of: In the same form, which parameters may get a scale.
+        draws: ``draws(model)``: fresh values for some parameters, by name.
+        needs_loss: Whether there has to be a loss.
+    """
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    gradients_of: LooksAt | None = None
+    scales_of: LooksAt | None = None
+    draws: Callable[[nn.Module], dict[str, Draw]] | None = None
+    needs_loss: bool = True
+
+    def takes(self, name: str) -> bool:
+        """Whether the patterns select a parameter of this name."""
+        return _matches(name, self.include) and not _matches(name, self.exclude)
+
+    def differentiated(self, model: nn.Module) -> list[str]:
+        """Names of the parameters whose gradients are computed."""
+        return _wanted(model, self.gradients_of) or trainable(model)
+
+    def scaled(self, model: nn.Module, zeros: Collection[str], drawn: Collection[str]) -> list[str]:
+        """Names of the parameters that get a scale.
+
+        Args:
+            model: The user's own module.
+            zeros: Names of all-zero tensors, which no scale changes.
+            drawn: Names of tensors that get fresh values.
+
+        Raises:
+            ValueError: If a pattern matches nothing, or nothing would be left to do.
+        """
+        names = [n for n, _ in model.named_parameters()]
+        self._check_patterns(names)
+        chosen = [n for n in _wanted(model, self.scales_of) if n not in zeros and self.takes(n)]
+        if not chosen and not drawn:
+            raise ValueError(
+                f"Nothing to scale: of {len(trainable(model))} trainable parameters "
+                f"{len(zeros)} are all zero and the rest is ruled out by "
+                f"`include = {self.include}` and `exclude = {self.exclude}`."
+            )
+        return chosen
+
+    def _check_patterns(self, names: list[str]) -> None:
+        unmatched = [p for p in self.exclude if not fnmatch.filter(names, p)]
+        if not any(fnmatch.filter(names, p) for p in self.include):
+            unmatched = [*self.include, *unmatched]
+        if unmatched:
+            raise ValueError(
+                f"Pattern {listed(unmatched)} in `include` or `exclude` matches no parameter. "
+                f"The parameters are: {listed(names)}."
+            )
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _wanted(model: nn.Module, looks_at: LooksAt | None) -> list[str]:
+    """Names of the trainable parameters that a function selects; ``None`` selects all."""
+    if looks_at is None:
+        return trainable(model)
+    named = dict(model.named_parameters())
+    names = {n for module, key, n in places(model) if looks_at(module, key, named[n])}
+    return [n for n in trainable(model) if n in names]
+
+
+def trainable(model: nn.Module) -> list[str]:
+    """Names of the parameters that require a gradient; complex ones are left out."""
+    return [n for n, p in model.named_parameters() if p.requires_grad and not p.is_complex()]
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The user's own module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
+    while True:
+        inner = [model._modules.get(key) for key in ("_orig_mod", "_original_module")]
+        found = next((module for module in inner if module is not None), None)
+        if found is not None:
+            model = found
+        elif isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            model = model.module
+        else:
+            return model
+
+
+def places(model: nn.Module) -> list[Place]:
+    """``(module, key, name)`` wherever a parameter is held; a tied tensor has several places."""
+    names = {id(p): n for n, p in model.named_parameters()}
+    return [
+        (module, key, names[id(tensor)])
+        for module in model.modules()
+        for key, tensor in module._parameters.items()
+        if tensor is not None
+    ]

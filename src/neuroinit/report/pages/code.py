@@ -1,0 +1,48 @@
+"""The Python code that repeats a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neuroinit.methods.nio.method import NIO
+from neuroinit.run.results.result import Result
+
+
+def code(result: Result) -> str:
+    """Python code that makes the same method and runs it, or applies the saved scales."""
+    settings = {k: v for k, v in result.settings.items() if k != "unit"}  # found, not given
+    method = settings.pop("method", "NIO")
+    name, given = _nearest(settings) if method == "NIO" else (f"ni.{method}", settings)
+    simple = {key: value for key, value in given.items() if not isinstance(value, dict)}
+    lines = [f"    {key}={_literal(value)}," for key, value in simple.items()]
+    lines += [f"    # {k}: {v['name']}(...)" for k, v in given.items() if k not in simple]
+    made = [f"method = {name}(", *lines, ")"] if lines else [f"method = {name}()"]
+    engine = "" if result.engine == "none" else f', engine="{result.engine}"'
+    return "\n".join(
+        [
+            "import neuroinit as ni",
+            "",
+            *made,
+            f"result = ni.optimize(model, batches, method=method{engine})",
+            "result.apply_(model)",
+            "",
+            "# Or apply saved scales to a model with the same start:",
+            'ni.load_result("result.json").apply_(model)',
+        ]
+    )
+
+
+def _nearest(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The form of NIO that differs in the fewest fields, and these fields."""
+    forms = {"ni.NIO": NIO(), "ni.NIO.paper": NIO.paper(), "ni.NIO.reference": NIO.reference()}
+    differing = {}
+    for name, form in forms.items():
+        known = form.settings()
+        differing[name] = {k: v for k, v in settings.items() if known.get(k) != v}
+    best = min(differing, key=lambda name: len(differing[name]))
+    return best, differing[best]
+
+
+def _literal(value: Any) -> str:
+    return repr(tuple(value)) if isinstance(value, list) else repr(value)

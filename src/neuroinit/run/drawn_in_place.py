@@ -1,0 +1,99 @@
+"""Initializations without data, in place, like ``torch.nn.init``: ``kaiming_`` and others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import torch
+from torch import nn
+
+from neuroinit.methods.base import Initialization
+from neuroinit.methods.classic.fixup import FixUp
+from neuroinit.methods.classic.schemes import Kaiming, Orthogonal, TruncNormal, Xavier
+from neuroinit.run import options as o
+from neuroinit.run.optimize import optimize
+from neuroinit.run.results.result import Result
+
+
+@o.shows_options(o.KaimingFields, Kaiming)
+def kaiming_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
+    """Kaiming initialization of a whole model; the fields are those of :class:`Kaiming`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, 3))
+        >>> _ = kaiming_(model)
+        >>> deviation = model[0].weight.std().item()
+        >>> round(deviation * 200**0.5, 1), model[0].bias.any().item()
+        (1.0, False)
+    """
+    return _draw("kaiming_", Kaiming, model, fields)
+
+
+@o.shows_options(o.XavierFields, Xavier)
+def xavier_(model: nn.Module, **fields: Unpack[o.XavierFields]) -> Result:
+    """Xavier initialization of a whole model; the fields are those of :class:`Xavier`.
+
+    Example:
+        >>> model = nn.Linear(400, 200)
+        >>> _ = xavier_(model)
+        >>> round(model.weight.std().item() * 300**0.5, 1)
+        1.0
+    """
+    return _draw("xavier_", Xavier, model, fields)
+
+
+@o.shows_options(o.OrthogonalFields, Orthogonal)
+def orthogonal_(model: nn.Module, **fields: Unpack[o.OrthogonalFields]) -> Result:
+    """Orthogonal initialization of a whole model; the fields are those of :class:`Orthogonal`.
+
+    Example:
+        >>> model = nn.Linear(8, 8)
+        >>> _ = orthogonal_(model)
+        >>> torch.allclose(model.weight @ model.weight.T, torch.eye(8), atol=1e-5)
+        True
+    """
+    return _draw("orthogonal_", Orthogonal, model, fields)
+
+
+@o.shows_options(o.TruncNormalFields, TruncNormal)
+def trunc_normal_(model: nn.Module, **fields: Unpack[o.TruncNormalFields]) -> Result:
+    """Truncated normal initialization of a whole model; fields as for :class:`TruncNormal`.
+
+    Example:
+        >>> model = nn.Linear(400, 300)
+        >>> _ = trunc_normal_(model, std=0.02)
+        >>> model.weight.abs().max().item() <= 0.04001, round(model.weight.std().item(), 2)
+        (True, 0.02)
+    """
+    return _draw("trunc_normal_", TruncNormal, model, fields)
+
+
+@o.shows_options(o.KaimingFields, FixUp)
+def fixup_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
+    """FixUp initialization of a residual network that was built for it, see :class:`FixUp`.
+
+    Example:
+        >>> from neuroinit.experiments.models import build
+        >>> model = build("fixup-resnet-20", classes=10)
+        >>> _ = fixup_(model)
+        >>> model.fixup_classifier.weight.any().item()
+        False
+    """
+    return _draw("fixup_", FixUp, model, fields)
+
+
+def _draw(
+    name: str, kind: type[Initialization], model: nn.Module, options: Mapping[str, Any]
+) -> Result:
+    """Draw fresh values and apply them."""
+    fields, passed = o.checked_fields(name, kind, dict(options))
+    result = optimize(model, (), None, kind(**fields), **passed)
+    result.apply_(model)
+    advance_generator()
+    return result
+
+
+def advance_generator() -> None:
+    """Take a number from the global generator, so that the next model is drawn differently."""
+    torch.rand(())

@@ -1,0 +1,214 @@
+"""The state of a run in a file, from which a run that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import warn
+from neuroinit.common.files import FileLock, remove_temporary_files, write_text
+from neuroinit.common.process.random_state import random_state
+from neuroinit.common.sealed_json import plain, sealed, unsealed
+from neuroinit.distributed.agreement import SAME_START, digests
+from neuroinit.distributed.ranks import Ranks
+from neuroinit.model.problem import Problem
+from neuroinit.run.loop.identity import batch_digest, function_digest
+
+FORMAT = "neuroinit-checkpoint-3"
+_WHAT = "checkpoint"
+_AFRESH = "Remove the file to start from the beginning, or pass another path."
+
+# part of the identity -> what a checkpoint is of if this part differs
+_OTHER = {
+    "method": "method, or of one with other settings",
+    "parameters": "model, or of one with other initial values",
+    "scaled": "choice of parameters",
+    "loss": "loss",
+    "autocast": "`autocast`",
+    "world": "number of ranks",
+    "data": "data: the first batch differs",
+}
+# what all ranks need to have in common -> its name, and how to get there
+_COMMON = {
+    "parameters": ("parameters", SAME_START),
+    "method": ("settings of the method", "Pass the same `method`."),
+    "scaled": ("trainable parameters", "Freeze the same parameters on every rank."),
+    "autocast": ("`autocast`", "Pass the same `autocast`."),
+    "options": ("options", "Pass the same `engine` and `microbatch`, and `checkpoint` to all."),
+}
+
+
+class Checkpoint:
+    """A file that rank 0 writes and all ranks read; no two runs can use it at once.
+
+    Args:
+        path: The file; ``None`` for none.
+        every: Steps between two writes.
+        ranks: The processes of the run.
+
+    Attributes:
+        found: What an earlier run has left, the same on every rank; ``None`` if there is nothing.
+
+    Raises:
+        ValueError: If there is no folder for the file, the file is no checkpoint or is damaged, or
+            another run uses it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, every: int, ranks: Ranks) -> None:
+        self.path = None if path is None else Path(path)
+        self.every, self.ranks = every, ranks
+        self.identity: dict[str, Any] = {}
+        self._lock: FileLock | None = None
+        if self.path is not None and ranks.rank == 0:
+            self._open(self.path)
+        try:
+            self.found = self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path) -> None:
+        if not path.absolute().parent.is_dir() or path.is_dir():
+            raise ValueError(
+                "Parameter `checkpoint` should be a file in a folder that exists. Found "
+                f"`checkpoint = {str(path)!r}`. Make the folder first."
+            )
+        try:
+            self._lock = FileLock(path)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"Another run uses the checkpoint `{path}`. Wait for its end, or pass another path."
+            ) from error
+        remove_temporary_files(path)
+
+    def _read(self) -> dict[str, Any] | None:
+        data = b""
+        if self.ranks.rank == 0 and self.path is not None and self.path.exists():
+            data = self.path.read_bytes() or b" "
+        text = self.ranks.first(data.hex())
+        if not text:
+            return None
+        with self.naming():
+            return unsealed(bytes.fromhex(text), self.path, _WHAT, FORMAT)
+
+    def random_states(self) -> list[str]:
+        """Every rank's random state at the beginning of the run."""
+        if self.found is None:
+            return self.ranks.texts(random_state())
+        with self.naming():
+            return [str(text) for text in self.found["random"]]
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Anything that cannot be used raises a ValueError that names the file."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+            known = isinstance(error, ValueError) and str(self.path) in str(error)
+            text = str(error) if known else f"The checkpoint `{self.path}` is damaged: {error!r}."
+            raise ValueError(f"{text} {_AFRESH}") from error
+
+    def identify(
+        self,
+        problem: Problem,
+        settings: dict[str, Any],
+        schedule: list[Any],
+        memory_limit: int | None,
+    ) -> None:
+        """Determine which run this is; all ranks have to agree, and so has the file.
+
+        Args:
+            problem: The model and its loss.
+            settings: Those of the method.
+            schedule: Engine and micro-batch that the user asked for.
+            memory_limit: That of this rank.
+        """
+        if self.path is None and self.ranks.alone:
+            return
+        whole = {
+            "method": settings,
+            "parameters": {} if problem.sharded else digests(problem.original),
+            "scaled": problem.scaled,
+            "loss": [function_digest(problem.compute_loss or problem.loss_fn), problem.has_loss],
+            "autocast": str(problem.autocast),
+            "world": self.ranks.world,
+            "options": [*schedule, self.path is not None],
+        }
+        text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(whole))  # of functions without a name
+        self.identity = json.loads(text)
+        for key, (what, fix) in _COMMON.items():
+            self.ranks.check_same(what, json.dumps(self.identity[key]), fix)
+        self.identity["limits"] = self.ranks.texts(json.dumps(memory_limit))
+        if problem.sharded:
+            self.identity["parameters"] = self.ranks.texts(json.dumps(digests(problem.original)))
+        self._check(set(_OTHER) - {"data"})
+
+    @property
+    def same_options(self) -> bool:
+        """Whether the earlier run was asked for the same engine, micro-batch and memory limits."""
+        known = {} if self.found is None else self.found["identity"]
+        return all(known.get(k) == self.identity[k] for k in ("options", "limits"))
+
+    def identify_data(self, first: Batch) -> None:
+        """Determine which data this run has, from the first batch of every rank."""
+        if self.path is not None:
+            self.identity["data"] = self.ranks.texts(batch_digest(first))
+            self._check({"data"})
+
+    def _check(self, keys: set[str]) -> None:
+        if self.found is None:
+            return
+        for key, what in _OTHER.items():
+            if key in keys and self.found["identity"].get(key) != self.identity[key]:
+                raise ValueError(f"The checkpoint `{self.path}` is of another {what}. {_AFRESH}")
+
+    def due(self, done: int) -> bool:
+        """Whether the state after so many steps is to be written."""
+        return self.path is not None and done % self.every == 0
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Replace the state in the file."""
+        if self.path is not None and self.ranks.rank == 0:
+            write_text(self.path, sealed({"format": FORMAT, "identity": self.identity, **values}))
+
+    def remove(self) -> None:
+        """Remove the file at the end of the run, whose result does not depend on that."""
+        if self.path is None or self.ranks.rank > 0:
+            return
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            warn(
+                f"The checkpoint `{self.path}` could not be removed: {error.strerror}. The run is "
+                "complete; remove the file before the next one."
+            )
+
+    def close(self) -> None:
+        """Let other runs use the file."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def written(tensor: Tensor) -> dict[str, Any]:
+    """A tensor for JSON, exactly: Python writes as many digits as a float64 needs."""
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "values": plain(tensor.detach().cpu().reshape(-1).tolist()),
+    }
+
+
+def read_tensor(data: dict[str, Any]) -> Tensor:
+    """The inverse of :func:`written`."""
+    values = [float(v) if isinstance(v, str) else v for v in data["values"]]
+    dtype = getattr(torch, data["dtype"])
+    return torch.tensor(values, dtype=dtype, device="cpu").reshape(data["shape"])

@@ -1,0 +1,126 @@
+"""The end of a run: statistics before and after, checks, and the result."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import GradientError
+from neuroinit.common.tensors import at_least_float32, fingerprint
+from neuroinit.distributed.dtensor import whole
+from neuroinit.distributed.ranks import Ranks
+from neuroinit.gradients.statistics.gradient_stats import (
+    GradientStats,
+    measure,
+    with_agreement_if_possible,
+)
+from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
+from neuroinit.run.loop.state import RunState
+from neuroinit.run.results.about import describe
+from neuroinit.run.results.result import Result
+from neuroinit.version import __version__
+
+FAR_ABOVE = 10.0  # a norm above this multiple of the bound at the end is worth a warning
+
+
+def measured(point: Point, batch: Batch, now: RunState) -> GradientStats | None:
+    """The statistics at a point, or ``None`` if a gradient is zero or not finite."""
+    plan = now.method.measured(point.problem, batch, now.schedule.microbatch)
+    held = now.schedule.engine.held_gradients if now.schedule.engine else None
+    try:
+        with point.problem.ranks.together():
+            stats = measure(point, batch, plan, held)
+    except GradientError:
+        return None
+    return with_agreement_if_possible(stats, point, batch, plan, held)
+
+
+def make_result(
+    problem: Problem,
+    now: RunState,
+    stopped: str,
+    complete: bool = True,
+    before: GradientStats | None = None,
+    after: GradientStats | None = None,
+    held_out: bool = False,
+    samples: int | None = None,
+) -> Result:
+    """The result of a run.
+
+    Args:
+        problem: The model and its loss.
+        now: What the run has reached.
+        stopped: Why it has ended.
+        complete: Whether all ranks have come to the end.
+        before: Statistics before the first step.
+        after: Statistics after the last step.
+        held_out: Whether no step has used the batch of the statistics.
+        samples: The number of samples of that batch.
+    """
+    engine = now.schedule.engine
+    return Result(
+        scales=dict(zip(problem.scaled, now.scales.tolist(), strict=True)),
+        history=now.history,
+        before=before,
+        after=after,
+        settings=now.method.settings(),
+        engine=engine.name if engine is not None and now.method.second_order else "none",
+        stopped=stopped,
+        held_out=held_out,
+        blocked=now.blocked,
+        drawn=problem.drawn,
+        versions={"neuroinit": __version__, "torch": str(torch.__version__)},
+        digests=_digests(problem, now.scales, complete),
+        about=describe(problem.model, samples),
+    )
+
+
+def _digests(problem: Problem, scales: Tensor, complete: bool) -> dict[str, list[int]]:
+    """Hashes of the scaled tensors before and after the result is applied."""
+    found: dict[str, list[int]] = {}
+    if problem.sharded and not complete:
+        return found  # other ranks may not be here to gather the values
+    for name, scale in zip(problem.scaled, scales.tolist(), strict=True):
+        if name not in problem.drawn:
+            own = whole(problem.parameters[name].detach())
+            before = after = fingerprint(own)
+            if scale != 1:
+                after = fingerprint((at_least_float32(own) * scale).to(own))
+            found[name] = [before, after]
+    return found
+
+
+def check_ranks(ranks: Ranks, scales: Tensor) -> None:
+    """All ranks have to have found the same scales."""
+    ranks.check_same(
+        "scales at the end",
+        json.dumps([scale.hex() for scale in scales.tolist()]),
+        "The ranks' devices or versions of torch compute differently, or the method looks at "
+        "something of its own on every rank. Optimize on one rank and send its result to all.",
+    )
+
+
+def warn_of_the_bound(problem: Problem, now: RunState) -> None:
+    """Warn if the last step was far above the bound that the method was given."""
+    gamma = getattr(now.method, "gamma", None)
+    last = now.history[-1] if now.history else None
+    if last is None or not last.constrained or not now.method.second_order:
+        return
+    if isinstance(gamma, (int, float)) and last.norm > FAR_ABOVE * gamma:
+        problem.warn_once(
+            f"The gradient norm is {last.norm:.3g} after {len(now.history)} steps, far above "
+            f"the bound `gamma = {gamma:.3g}`. Use more `steps`, or a larger `lr`."
+        )
+
+
+def conclusion(result: Result) -> str:
+    """One line for the log."""
+    name, steps = result.settings.get("method", "Initialization"), len(result.history)
+    line = f"{name}: {steps} steps ({result.stopped}), engine {result.engine}"
+    if result.before is None or result.after is None:
+        return line
+    return f"{line}, gradient norm {result.before.norm:.3g} -> {result.after.norm:.3g}"

@@ -1,0 +1,69 @@
+"""What a run has reached: all that the next step depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from neuroinit.common.sealed_json import plain, with_numbers
+from neuroinit.methods.base import Initialization
+from neuroinit.methods.updates import State
+from neuroinit.run.engine_choice import Schedule
+from neuroinit.run.loop.checkpoint import read_tensor, written
+from neuroinit.run.results.result import StepRecord
+
+
+@dataclass
+class RunState:
+    """What a run has reached.
+
+    Args:
+        method: The method; after the first batch without automatic settings.
+        schedule: How a step is computed; after the first batch with an engine.
+        scales: The scales, float64 on the CPU.
+        state: The method's own state.
+        history: A record of every step.
+        blocked: Names of tensors whose gradient is zero because of an all-zero tensor.
+        still: Steps since a scale has last changed.
+        begun: Whether the first batch has been looked at.
+    """
+
+    method: Initialization
+    schedule: Schedule
+    scales: Tensor
+    state: State
+    history: list[StepRecord] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
+    still: int = 0
+    begun: bool = False
+
+    def to_json(self, given: Initialization) -> dict[str, Any]:
+        """All of it for a checkpoint; of the method, what differs from the given one."""
+        fields = {f.name for f in dataclasses.fields(self.method)}
+        resolved = {n: getattr(self.method, n) for n in fields}
+        return {
+            "scales": written(self.scales),
+            "state": {name: written(tensor) for name, tensor in self.state.items()},
+            "history": [plain(dict(record)) for record in self.history],
+            "resolved": {n: v for n, v in resolved.items() if v != getattr(given, n)},
+            "schedule": self.schedule.to_json(),
+            "blocked": self.blocked,
+            "still": self.still,
+        }
+
+    def restore(self, found: dict[str, Any], same_options: bool) -> None:
+        """Continue from what :meth:`to_json` gave.
+
+        With the same options a step is computed as before. With others, for example less memory,
+        the schedule is chosen again.
+        """
+        self.scales = read_tensor(found["scales"])
+        self.state = {name: read_tensor(data) for name, data in found["state"].items()}
+        self.history = [StepRecord(**with_numbers(record)) for record in found["history"]]
+        self.method = dataclasses.replace(self.method, **found["resolved"])
+        self.blocked, self.still = found["blocked"], int(found["still"])
+        if same_options:
+            self.schedule, self.begun = Schedule.from_json(found["schedule"]), True

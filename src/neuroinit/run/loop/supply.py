@@ -1,0 +1,92 @@
+"""The batches of a run: those of all ranks together, joined if they are too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from neuroinit.common.batches import END, Batch, BatchStream
+from neuroinit.common.process.signals import allowed
+from neuroinit.distributed.joined_batches import union
+from neuroinit.methods.base import Initialization
+from neuroinit.model.problem import Problem
+from neuroinit.run.loop.checkpoint import Checkpoint
+
+
+class Supply:
+    """Batches that are large enough for a method.
+
+    Args:
+        batches: What the user passed.
+        problem: The model and its loss.
+        checkpoint: It learns the first batch, and knows the ranks.
+        skipped: Batches that an earlier run has used; they are read and dropped.
+
+    Attributes:
+        rounds: How often the batches have started again.
+    """
+
+    def __init__(
+        self, batches: Iterable[Batch], problem: Problem, checkpoint: Checkpoint, skipped: int
+    ) -> None:
+        self.stream, self.problem, self.checkpoint = BatchStream(batches), problem, checkpoint
+        self.rounds = 0
+        for _ in range(skipped):
+            self._own()
+
+    @property
+    def taken(self) -> int:
+        """The number of batches that this rank has read."""
+        return self.stream.taken
+
+    @property
+    def ended(self) -> bool:
+        """Whether a generator has ended."""
+        return self.stream.ended
+
+    def take(self, method: Initialization, first: bool) -> Any:
+        """The next batch, or ``END``.
+
+        One that is too small is skipped, such as the last of a data loader.
+
+        Args:
+            method: It says how many samples it needs.
+            first: Whether this is the batch of the first step.
+        """
+        found = self._next()
+        if found is END or method.fits(self.problem, self.problem.layout.size(found)):
+            return found
+        return self._join(found if first else self._next(), method.least_samples, first)
+
+    def _join(self, found: Batch, least: int, first: bool) -> Batch:
+        """A batch with enough samples to cut, joined from several if one is too small."""
+        layout, parts = self.problem.layout, [found]
+        while found is not END and layout.size(found) < least:
+            following = self._next()
+            if following is END or (self.rounds and first):
+                break  # there are no more samples than these
+            try:
+                found = layout.join([*parts, following])
+            except ValueError:  # they differ in length
+                return parts[0]
+            parts.append(following)
+            if layout.size(found) >= least:
+                self.problem.warn_once(
+                    f"Batches of {layout.size(parts[0])} samples are too small for {least} "
+                    f"sub-batches: {len(parts)} are joined. Pass larger batches, or `sub_batches=`."
+                )
+        return found
+
+    def _next(self) -> Any:
+        """The next batch of all ranks together."""
+        own = self._own()
+        found, self.rounds = union(self.checkpoint.ranks, own, self.stream.rounds)
+        return found
+
+    def _own(self) -> Any:
+        """The next batch of this rank."""
+        with allowed():
+            found = self.stream.next()
+        if self.stream.taken == 1:
+            self.checkpoint.identify_data(found)
+        return found

@@ -1,0 +1,111 @@
+"""A method for the optimizer that comes after it: run it, then verify what it found."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import GradientError
+from neuroinit.common.layout import batch_layout
+from neuroinit.distributed.fsdp import is_sharded_model
+from neuroinit.methods.base import Initialization
+from neuroinit.methods.lsuv import LSUV
+from neuroinit.methods.nio import NIO
+from neuroinit.methods.nio.common_factor import CommonFactor
+from neuroinit.model.arguments.optimizers import OptimizerLike
+from neuroinit.model.arguments.validation import check_batches
+from neuroinit.model.parameters.selection import unwrap
+from neuroinit.model.problem import LossFunction
+from neuroinit.run.optimize import optimize
+from neuroinit.run.results.result import Result
+from neuroinit.run.verify import LAYERS, WHOLE, verified
+
+KEPT = 16  # batches: 4 validate, 12 train
+PASSED = ("compute_loss", "autocast", "cut", "batch_dim", "targets")
+
+
+class KeptBatches:
+    """Yields a user's batches and keeps the first of them.
+
+    Args:
+        batches: Any iterable; a generator stays one that can be used once.
+    """
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self.batches, self.kept = batches, list[Batch]()
+
+    def __iter__(self) -> Iterator[Batch]:
+        for k, batch in enumerate(self.batches):
+            if k == len(self.kept) < KEPT:
+                self.kept.append(batch)
+            yield batch
+
+    def filled(self) -> list[Batch]:
+        """As many as are kept, or all that there are; a run may have stopped before."""
+        for _ in self if len(self.kept) < KEPT else ():
+            if len(self.kept) >= KEPT:
+                break
+        return self.kept
+
+
+def optimize_verified(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    loss_fn: LossFunction | None,
+    method: Initialization,
+    optimizer: OptimizerLike,
+    options: Mapping[str, Any],
+) -> Result:
+    """The result of :func:`optimize`, as far as short trainings with the optimizer confirm it.
+
+    Args:
+        model: Any module.
+        batches: As for :func:`optimize`, of which the first 16 are kept.
+        loss_fn: As for :func:`optimize`.
+        method: As for :func:`optimize`.
+        optimizer: The optimizer, or a function of parameters that makes it.
+        options: Other arguments of :func:`optimize`.
+    """
+    compute_loss = options.get("compute_loss")
+    check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
+    kept = KeptBatches(batches)
+    found = {WHOLE: optimize(model, kept, loss_fn, method, **options)}
+    default = isinstance(method, NIO) and isinstance(method.rule, CommonFactor)
+    if default:
+        found |= _layer_by_layer(model, kept.filled(), loss_fn, method, options)
+    layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
+    shown = options.get("progress", True)
+    loss = loss_fn, compute_loss
+    return verified(model, found, kept.filled(), *loss, optimizer, layout, shown, default)
+
+
+def _layer_by_layer(
+    model: nn.Module,
+    batches: list[Batch],
+    loss_fn: LossFunction | None,
+    method: Initialization,
+    options: Mapping[str, Any],
+) -> dict[str, Result]:
+    """One factor for every layer that gives its output unit variance, if that raises the agreement.
+
+    Unit variance suits plain networks. In residual networks and transformers it lowers the
+    agreement on a held-out batch, and does harm: see ``docs/evidence/defaults.md``.
+    """
+    if is_sharded_model(unwrap(model)):
+        return {}
+    layers = LSUV(redraw=False, include=method.include, exclude=method.exclude)
+    passed = {name: value for name, value in options.items() if name in PASSED}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the method has warned
+            found = optimize(model, batches, loss_fn, layers, progress=False, **passed)
+    except (GradientError, ValueError):
+        return {}
+    before, after = found.before, found.after
+    if before is None or after is None or not after.agreement > before.agreement:
+        return {}
+    return {LAYERS: found}

@@ -1,0 +1,1 @@
+"""What a run returns: its result, the summary, the table of tensors, and data frames."""

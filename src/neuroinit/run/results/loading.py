@@ -1,0 +1,108 @@
+"""Results from files: whatever is damaged or of a wrong type is refused before it is used."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuroinit.common.sealed_json import unsealed, with_numbers
+from neuroinit.gradients.statistics.gradient_stats import GradientStats, LayerStats
+from neuroinit.model.parameters.fresh_values import Draw
+from neuroinit.run.results.about import About
+from neuroinit.run.results.result import FORMAT, Result, StepRecord
+
+_TYPES = {
+    "scales": dict,
+    "history": list,
+    "settings": dict,
+    "engine": str,
+    "stopped": str,
+    "held_out": bool,
+    "blocked": list,
+    "drawn": dict,
+    "versions": dict,
+    "digests": dict,
+    "verified": str,
+}
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """Read a result that :meth:`Result.save` wrote.
+
+    Raises:
+        ValueError: If the file is no such result, or is damaged.
+        OSError: If it cannot be read.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import neuroinit as ni
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
+        >>> import pathlib, tempfile
+        >>> result = ni.optimize(model, batches, method=ni.GradInit(steps=2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.save(pathlib.Path(folder, "init.json"))
+        ...     found = load_result(pathlib.Path(folder, "init.json"))
+        >>> found.scales == result.scales
+        True
+    """
+    data = unsealed(Path(path).read_bytes(), path, "result", FORMAT, optional=True)
+    try:
+        return _from_json(data)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"`{path}` is no complete result, or is damaged: {error}.") from error
+
+
+def _from_json(data: dict[str, Any]) -> Result:
+    for key, kind in _TYPES.items():
+        if not isinstance(data[key], kind):
+            raise TypeError(f"`{key}` should be a {kind.__name__}, found {data[key]!r:.40}")
+    for name, scale in data["scales"].items():
+        if not _is_number(scale) or not math.isfinite(scale):
+            raise ValueError(f"the scale of `{name}` should be a finite number, found {scale!r}")
+    for name, pair in data["digests"].items():
+        if not isinstance(pair, list) or [type(n) for n in pair] != [int, int]:
+            raise TypeError(f"the digests of `{name}` should be two integers, found {pair!r:.40}")
+    return Result(
+        **{key: data[key] for key in _TYPES if key not in ("history", "drawn")},
+        history=[_step(record) for record in data["history"]],
+        before=_stats(data["before"]),
+        after=_stats(data["after"]),
+        drawn={n: Draw(**draw) for n, draw in data["drawn"].items()},
+        about=About(**data["about"]) if data.get("about") else None,
+    )
+
+
+def _step(data: dict[str, Any]) -> StepRecord:
+    record = StepRecord(**with_numbers(data))
+    for name, value in dict(record).items():
+        if not _is_number(value) and not (name == "constrained" and isinstance(value, bool)):
+            raise TypeError(f"`{name}` of a step should be a number, found {value!r:.40}")
+    return record
+
+
+def _stats(data: dict[str, Any] | None) -> GradientStats | None:
+    if data is None:
+        return None
+    norms = torch.tensor(data["norms"], dtype=torch.float64, device="cpu")
+    cosines = torch.tensor(data["cosines"], dtype=torch.float64, device="cpu")
+    if cosines.shape != (*norms.shape, *norms.shape) or not _is_number(data["loss"]):
+        raise ValueError(f"statistics of {len(norms)} sub-batches have other shapes or types")
+    return GradientStats(
+        loss=data["loss"],
+        norms=norms,
+        cosines=cosines,
+        layers=[LayerStats(**with_numbers(layer)) for layer in data["layers"]],
+        batch_stats=data["batch_stats"],
+        agreement=float(data.get("agreement", "nan")),  # not in files of older versions
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

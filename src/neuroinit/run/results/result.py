@@ -1,0 +1,222 @@
+"""The result of an optimization: scales, history, statistics before and after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from neuroinit.common.checks import check_choice
+from neuroinit.common.errors import listed, warn
+from neuroinit.common.files import write_text
+from neuroinit.common.process.signals import deferred
+from neuroinit.common.sealed_json import plain, sealed
+from neuroinit.common.tensors import at_least_float32, fingerprint
+from neuroinit.distributed.dtensor import whole
+from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
+from neuroinit.gradients.statistics.gradient_stats import GradientStats, Record
+from neuroinit.model.parameters.fresh_values import Draw
+from neuroinit.model.parameters.selection import unwrap
+from neuroinit.run.results.about import About
+from neuroinit.run.results.frames import records_frame
+from neuroinit.run.results.reported import Reported
+from neuroinit.run.results.tensor_table import TensorRow, tensor_rows
+from neuroinit.run.results.text import result_text
+
+FORMAT = "neuroinit-result-3"
+
+
+@dataclass(frozen=True)
+class StepRecord(Record):
+    """Statistics of the batch before a step; ``nan`` for what a method does not compute.
+
+    ``value`` is the objective that the step minimizes.
+
+    Example:
+        >>> record = StepRecord(0, 2.3, 0.1, 1.5, 1.6, 1.4, False, 0.01)
+        >>> record.norm, record["norm"], dict(record)["step"]
+        (1.5, 1.5, 0)
+    """
+
+    step: int
+    loss: float
+    cosine: float
+    norm: float
+    norm_max: float
+    norm_min: float
+    constrained: bool
+    seconds: float
+    value: float = float("nan")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Reported):
+    """The outcome of :func:`neuroinit.optimize`.
+
+    Args:
+        scales: Parameter name -> scale; one entry for tied tensors.
+        history: One record a step.
+        before: Statistics of the start on a batch that no step has seen (see ``held_out``).
+        after: The same batch at the scaled parameters; ``None`` for a run that did not finish.
+        settings: The method's fields, automatic ones resolved.
+        engine: Which engine ran.
+        stopped: Why the run ended.
+        held_out: Whether ``before`` and ``after`` are on a batch that no step has seen; with no
+            batch to spare they are on one that was used.
+        blocked: Parameters without gradient because of all-zero tensors.
+        drawn: Name -> how a tensor gets fresh values, before it is scaled.
+        versions: Of neuroinit and torch.
+        verified: What short trainings decided, if :func:`nio_` made them.
+        digests: Name -> hashes of a scaled tensor's values before and after the result is applied.
+        about: The model, the date and the size of a batch; ``None`` in files of older versions.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import neuroinit as ni
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
+        >>> result = ni.optimize(model, batches, method=ni.GradInit(steps=2))
+        >>> sorted(result.scales), len(result.history)
+        (['0.bias', '0.weight', '2.bias', '2.weight'], 2)
+        >>> _ = result.apply_(model)
+    """
+
+    _title: ClassVar[str] = "Initialization report"
+
+    scales: dict[str, float]
+    history: list[StepRecord]
+    before: GradientStats | None
+    after: GradientStats | None
+    settings: dict[str, Any]
+    engine: str
+    stopped: str
+    held_out: bool = True
+    blocked: list[str] = field(default_factory=list)
+    drawn: dict[str, Draw] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, list[int]] = field(default_factory=dict)
+    verified: str = ""
+    about: About | None = None
+
+    def apply_(self, model: nn.Module) -> nn.Module:
+        """Scale the parameters of a model in place; optimizers made before stay valid.
+
+        The values of the model are multiplied, so it should have the values that the result was
+        made from: another model with the same seed, or a copy. A warning says if it has not.
+
+        Args:
+            model: A model with the same parameter names; wrappers are looked through.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: If a scaled parameter is missing, or the result was applied before. Nothing
+                is changed then.
+        """
+        check_not_fsdp1(model)
+        reshard(model)
+        parameters = dict(unwrap(model).named_parameters())
+        missing = [n for n in (*self.scales, *self.drawn) if n not in parameters]
+        if missing:
+            raise ValueError(
+                f"The model has no parameter {listed(missing)}. "
+                "Apply a result to the model it was made for, or to a copy."
+            )
+        self._check_values(parameters)
+        changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.drawn}}
+        with deferred(), torch.no_grad():  # all or nothing
+            try:
+                for name in changed:
+                    parameters[name].copy_(self._scaled(name, changed[name]))
+            except BaseException:
+                for name, original in changed.items():
+                    parameters[name].copy_(original)
+                raise
+        return model
+
+    def _check_values(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Raise if the result was applied to these parameters; warn if they have other values."""
+        found = {n: fingerprint(whole(parameters[n].detach())) for n in self.digests}
+        scaled = [n for n in found if self.digests[n][0] != self.digests[n][1]]
+        if scaled and all(found[n] == self.digests[n][1] for n in scaled):
+            raise ValueError(
+                "The result was applied to this model before; its scales would be applied twice. "
+                "Apply a result once, to the values that it was made from."
+            )
+        other = [n for n in found if found[n] != self.digests[n][0]]
+        if other:
+            warn(
+                f"The model has other values than the one that the result was made from, in "
+                f"{listed(other)}. The scales were found for those values."
+            )
+
+    def _scaled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        wide = at_least_float32(tensor)
+        if name in self.drawn:
+            wide = self.drawn[name].like(wide)
+        return wide * self.scales.get(name, 1.0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result as JSON: to a temporary file beside it first, then renamed."""
+        write_text(path, sealed(self.to_dict(), indent=1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain values, as :meth:`save` writes them before a checksum.
+
+        Returns:
+            Dicts, lists, strings, numbers and ``None``, ready for ``json.dumps``. Numbers that are
+            not finite are the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
+        """
+        return _to_json(self)
+
+    def frame(self, rows: str = "tensors") -> Any:
+        """A table of the result as a pandas data frame; needs ``pip install "neuroinit[pandas]"``.
+
+        Args:
+            rows: ``"tensors"`` for one row a parameter tensor, indexed by its name: layer group,
+                kind (weight or bias), scale, norm and cosine before and after. ``"history"`` for
+                one row a step, indexed by the step.
+
+        Returns:
+            A ``pandas.DataFrame``.
+        """
+        check_choice("rows", rows, ("tensors", "history"))
+        if rows == "tensors":
+            return records_frame(tensor_rows(self), TensorRow, "name")
+        return records_frame(self.history, StepRecord, "step")
+
+    def __repr__(self) -> str:
+        return result_text(self)
+
+
+def _to_json(result: Result) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        **vars(result),
+        "history": [plain(dict(record)) for record in result.history],
+        "drawn": {name: asdict(draw) for name, draw in result.drawn.items()},
+        "before": _stats_to_json(result.before),
+        "after": _stats_to_json(result.after),
+        "about": result.about and dict(result.about),
+    }
+
+
+def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
+    if stats is None:
+        return None
+    layers = [plain(dict(layer)) for layer in stats.layers]
+    return {
+        "loss": stats.loss,
+        "norms": stats.norms.tolist(),
+        "cosines": stats.cosines.tolist(),
+        "layers": layers,
+        "batch_stats": stats.batch_stats,
+        "agreement": plain(stats.agreement),
+    }

@@ -1,0 +1,77 @@
+"""A result as the lines that Python prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from neuroinit.common.errors import listed
+
+if TYPE_CHECKING:
+    from neuroinit.run.results.result import Result
+
+ROWS = (
+    ("loss", "loss"),
+    ("GradCosine", "cosine"),
+    ("agreement", "agreement"),
+    ("gradient norm", "norm"),
+    ("largest / smallest norm", "norm_ratio"),
+)
+
+
+def result_text(result: Result) -> str:
+    """What ``print(result)`` shows.
+
+    Args:
+        result: What ``optimize`` returned.
+
+    Returns:
+        A line about the run, the measurements before and after, and what stands out.
+    """
+    return "\n".join([_headline(result), *_measured(result), *_remarks(result)])
+
+
+def measured_rows(result: Result) -> list[tuple[str, str]]:
+    """Labels and names of what was measured; the agreement, if it could be."""
+    sides = [stats for stats in (result.before, result.after) if stats is not None]
+    known = any(not math.isnan(stats.agreement) for stats in sides)
+    return [(label, name) for label, name in ROWS if known or name != "agreement"]
+
+
+def _headline(result: Result) -> str:
+    method = result.settings.get("method", "?")
+    parts = [f"{len(result.drawn)} tensors drawn"] if result.drawn else []
+    if result.history:
+        seconds = sum(record.seconds for record in result.history)
+        engine = [] if result.engine == "none" else [f"engine {result.engine}"]
+        word = "step" if len(result.history) == 1 else "steps"
+        steps = f"{len(result.history)} {word} in {seconds:.1f} s ({result.stopped})"
+        changed = sum(scale != 1.0 for scale in result.scales.values())
+        parts = [steps, *engine, *parts, f"{changed} of {len(result.scales)} tensors scaled"]
+    return f"{method}: {', '.join(parts) or 'nothing changed'}"
+
+
+def _measured(result: Result) -> Iterator[str]:
+    if result.before and result.after:
+        held = "held-out batch" if result.held_out else "used batch"
+        held = f"{held}, D = {len(result.after.norms)}"
+        yield f"  {held:<23}{'before':>10}  {'after':>10}"
+        for label, name in measured_rows(result):
+            old, new = getattr(result.before, name), getattr(result.after, name)
+            yield f"  {label:<23}{old:>10.4g}  {new:>10.4g}"
+
+
+def _remarks(result: Result) -> Iterator[str]:
+    scales = result.scales
+    if any(scale != 1 for scale in scales.values()):
+        low, high = min(scales, key=scales.__getitem__), max(scales, key=scales.__getitem__)
+        yield f"  scales from {scales[low]:.3g} ({low}) to {scales[high]:.3g} ({high})"
+    gamma = result.settings.get("gamma")
+    if isinstance(gamma, (int, float)) and result.history:
+        above = sum(record.constrained for record in result.history)
+        yield f"  bound gamma = {gamma:.3g} exceeded in {above} of {len(result.history)} steps"
+    if result.verified:
+        yield f"  {result.verified}"
+    if result.blocked:
+        yield f"  no gradient because of all-zero tensors: {listed(result.blocked)}"

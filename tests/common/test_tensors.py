@@ -1,0 +1,36 @@
+"""Norms of rows, and copies to the CPU."""
+
+import pytest
+import torch
+
+from neuroinit.common.tensors import CHUNK, row_norms, to_host
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-25, 1e25])
+@pytest.mark.parametrize("entries", [1, 1023, 2048, 3000])
+def test_norms_of_rows_of_any_size(entries, size):
+    rows = size * torch.randn(3, entries)
+    wanted = torch.tensor([sum(x**2 for x in row) ** 0.5 for row in rows.tolist()])
+    torch.testing.assert_close(row_norms(rows).float(), wanted.float())
+
+
+def test_a_row_of_zeros_and_one_that_is_not_finite():
+    rows = torch.ones(3, 2000)
+    rows[1], rows[2, 5] = 0, torch.inf
+    assert row_norms(rows).tolist() == pytest.approx([2000**0.5, 0.0, torch.inf])
+
+
+def test_several_tensors_in_one_copy():
+    numbers, table = to_host(torch.tensor(2.0), torch.arange(6.0).view(2, 3))
+    assert numbers.shape == ()
+    assert numbers.dtype == torch.float64
+    assert table.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("entries", [1, CHUNK, CHUNK + 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_norms_of_rows_are_summed_in_float64(entries, dtype):
+    torch.manual_seed(0)
+    rows = torch.randn(3, entries).mul_(1e25).to(dtype)  # its square is no float32
+    wanted = torch.stack([row.double().norm() for row in rows])
+    torch.testing.assert_close(row_norms(rows), wanted, rtol=1e-12, atol=0)

@@ -1,0 +1,32 @@
+"""Pieces of a batch side by side in one tensor, against slices."""
+
+import pytest
+import torch
+
+from neuroinit.kernels.batched import Batched
+from neuroinit.kernels.context import RowSlices
+
+EQUAL = [slice(0, 2), slice(2, 4), slice(4, 6)]
+UNEQUAL = [slice(0, 3), slice(3, 4), slice(4, 6)]
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (5, 4)], ids=str)
+@pytest.mark.parametrize("slices", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+def test_pieces_apart_and_joined(slices, shape):
+    """Every piece keeps its rows; shorter ones are padded with zeros."""
+    x = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0))
+    pieces = Batched(RowSlices(slices))
+    apart = pieces.apart(x)
+    for piece, rows in zip(apart, slices, strict=True):
+        count = rows.stop - rows.start
+        assert torch.equal(piece[:count], x[rows])
+        assert not piece[count:].any()
+    assert torch.equal(pieces.joined(apart), x)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (5, 4)], ids=str)
+@pytest.mark.parametrize("slices", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+def test_a_value_of_every_piece_is_repeated_for_its_rows(slices, shape):
+    v = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    expected = [v[k] for k, s in enumerate(slices) for _ in range(s.stop - s.start)]
+    assert torch.equal(Batched(RowSlices(slices)).repeated(v), torch.stack(expected))

@@ -1,0 +1,122 @@
+"""A run that is killed goes on as if nothing had happened."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from neuroinit.run.loop.checkpoint import FORMAT
+from tests.utils.moving import ni
+from tests.utils.resumed import METHODS, result
+
+ROOT = Path(__file__).parents[3]
+
+
+class Stop(Exception):
+    """What ends a run in the middle."""
+
+
+def stop_at(step):
+    def on_step(record):
+        if record.step == step:
+            raise Stop
+
+    return on_step
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, **options)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("step", [2, 7])
+def test_a_stopped_run_continues_bit_identically(tmp_path, name, step):
+    path = tmp_path / "run.json"
+    with pytest.raises(Stop):
+        result(name, path, stop_at(step))
+    assert path.exists()
+    assert result(name, path) == result(name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_process_continues_bit_identically(tmp_path):
+    killed = run("tests.utils.resumed", str(tmp_path), "5")
+    assert killed.returncode == -signal.SIGKILL
+    assert len(json.loads((tmp_path / "run.json").read_text())["history"]) == 4
+    assert run("tests.utils.resumed", str(tmp_path), "5").returncode == 0
+    assert json.loads((tmp_path / "found0.json").read_text()) == result("nio")
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_torchrun_restarts_a_killed_rank(tmp_path):
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    done = run(*torchrun, "-m", "tests.utils.resumed", str(tmp_path), "5")
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "killed").exists()
+    found = [json.loads((tmp_path / f"found{rank}.json").read_text()) for rank in (0, 1)]
+    assert found[0] == found[1]
+    scales, records, *_ = result("nio")
+    assert found[0][0] == pytest.approx(scales, rel=1e-4)
+    assert len(found[0][1]) == len(records)
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, small_model, digits_like):
+    path = tmp_path / "run.json"
+
+    def again(model, method):
+        ni.optimize(
+            model,
+            digits_like,
+            method=method,
+            checkpoint=path,
+            checkpoint_every=1,
+            on_step=stop_at(2),
+        )
+
+    with pytest.raises(Stop):
+        again(small_model, ni.NIO(steps=4))
+    with pytest.raises(ValueError, match="is of another method, or of one with other settings"):
+        again(small_model, ni.NIO(steps=5))
+    torch.nn.init.normal_(small_model[0].weight)
+    with pytest.raises(ValueError, match="is of another model, or of one with other initial"):
+        again(small_model, ni.NIO(steps=4))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is damaged: it is no JSON"),
+        ("[1]", "is no checkpoint of this version"),
+        (json.dumps({"format": FORMAT}), "its checksum is wrong"),
+    ],
+)
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, small_model, digits_like, text, message):
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ni.optimize(small_model, digits_like, checkpoint=path)
+    assert path.read_text() == text
+
+
+def test_a_checkpoint_that_lacks_anything_is_refused(tmp_path, small_model, digits_like):
+    path = tmp_path / "run.json"
+    options = {"method": ni.NIO(steps=3), "checkpoint": path, "checkpoint_every": 1}
+    with pytest.raises(Stop):
+        ni.optimize(small_model, digits_like, on_step=stop_at(2), **options)
+    whole = json.loads(path.read_text())
+    for key in whole.keys() - {"format"}:
+        path.write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
+        with pytest.raises(ValueError, match="its checksum is wrong"):
+            ni.optimize(small_model, digits_like, **options)
+
+
+def test_bad_arguments(tmp_path, small_model, digits_like):
+    with pytest.raises(ValueError, match="in a folder that exists"):
+        ni.optimize(small_model, digits_like, checkpoint=tmp_path / "none" / "run.json")
+    with pytest.raises(ValueError, match="checkpoint_every = 0"):
+        ni.optimize(small_model, digits_like, checkpoint=tmp_path / "r", checkpoint_every=0)
