@@ -1,36 +1,46 @@
 """What a step costs: time in training steps, and peak extra memory, each in a process of its own.
 
     python -m benchmarks.bench            # everything; resumes what is in the JSON file
-    python -m benchmarks.bench --quick    # under two minutes
+    python -m benchmarks.bench --quick    # about three minutes
     python -m benchmarks.bench --table    # only the table and the figure of what is there
 
 A training step is one forward and backward pass of the same batch in the same process; three of
 them follow each step that is measured. Times are processor time of one thread by default: on a
 machine that others use, too, wall clocks and several threads measure the others.
+
+"One step in all" is a run of `optimize` with one step: trials, choice of the engine,
+automatic bound, the step, statistics before and after; the second run in its process. Operators
+are kernels of a step divided by those of a training step, and waits are points of a step where the
+CPU waits for the device: both are the price on an accelerator, counted on the test device of
+`operators.py` with two samples a sub-batch.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
 import platform
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from rich.progress import Progress, TimeElapsedColumn
 
 import neuroinit as ni
 from benchmarks import authors
-from benchmarks.cases import AUTHORS, MODELS, RIVALS, TRAINING, WAYS, Case, full, quick
+from benchmarks.cases import AUTHORS, RIVALS, TRAINING, WAYS, Case, full, quick
 from benchmarks.figure import draw
+from benchmarks.operators import step_counts
+from benchmarks.workloads import Workload, workload
 from neuroinit.experiments.memory import peak_memory
 
 FOLDER = Path(__file__).parent
@@ -43,26 +53,44 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
     case, threads = job
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = MODELS[case.model]().train()
-    batch = torch.randn(case.B, 3, 32, 32), torch.randint(10, (case.B,))
+    work = workload(case.model, case.B)
+    model = work.model.train()
 
     def training_step() -> None:
         model.zero_grad()
-        F.cross_entropy(model(batch[0]), batch[1]).backward()
+        work.loss().backward()
 
     clock = Clock(training_step, time.process_time if threads == 1 else time.perf_counter)
-    _run(case, model, batch, training_step, clock.lap)
+    _run(case, work, STEPS, training_step, clock.lap)
+    clock.begun = clock.now()
+    _run(case, work, 1, training_step, lambda: None)
+    whole = clock.now() - clock.begun
     return {
         **dataclasses.asdict(case),
         "parameters": sum(p.numel() for p in model.parameters()),
         "seconds": clock.seconds,
         "training_seconds": clock.training_seconds,
         "training_steps": clock.seconds / clock.training_seconds,
+        "first_steps": whole / clock.training_seconds,
         "extra_mb": clock.extra / 2**20,
         "threads": threads,
         "machine": f"{platform.machine()}, torch {torch.__version__}",
         "date": date.today().isoformat(),
     }
+
+
+def count(case: Case) -> dict[str, Any]:
+    """Operators and waits of a step on the test device; nothing where it cannot run a model."""
+    torch.manual_seed(0)
+    work = workload(case.model, min(case.B, 2 * case.D))
+    make, arguments = WAYS[case.way]
+    settings = {"loss_fn": None, **arguments, **work.arguments}
+    try:
+        found = step_counts(work.model, work.batch, make(case, 3), **settings)
+    except (RuntimeError, NotImplementedError) as error:
+        return {"operators": None, "waits": None, "uncounted": str(error)[:200]}
+    share = found["step"]["operators"] / found["training"]["operators"]
+    return {"operators": share, "waits": found["step"]["waits"]}
 
 
 class Clock:
@@ -92,36 +120,42 @@ class Clock:
 
 def _run(
     case: Case,
-    model: Any,
-    batch: Any,
+    work: Workload,
+    steps: int,
     training_step: Callable[[], None],
     lap: Callable[[], None],
 ) -> None:
     """Take the steps of a case, with a lap after each."""
     if case.way in (AUTHORS, TRAINING):
-        for _ in range(STEPS):
+        for _ in range(steps):
             if case.way == AUTHORS:
-                authors.step(model, batch, case.D, case.r)
+                authors.step(work.model, work.batch, case.D, case.r)
             else:
                 training_step()
             lap()
         return
     make, arguments = {**WAYS, **RIVALS}[case.way]
-    method = make(case, STEPS)
-    ni.optimize(model, [batch], method=method, on_step=lambda record: lap(), **arguments)
+    settings = {"method": make(case, steps), "progress": False, **arguments, **work.arguments}
+    ni.optimize(work.model, [work.batch], on_step=lambda record: lap(), **settings)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown; a training step has its seconds instead of a ratio."""
-    lines = ["| model | B | D | r | way | training steps | extra MB |", "|---" * 7 + "|"]
+    heads = "model", "B", "D", "r", "way", "training steps", "one step in all"
+    lines = [f"| {' | '.join(heads)} | operators | waits | extra MB |"]
+    lines.append("|---" * (len(heads) + 3) + "|")
     for row in rows:
         cost = f"{row['training_steps']:.1f}"
         split = f"{row['D']} | {row['r']}"
         if row["way"] == TRAINING:
             cost, split = f"1 ({row['seconds']:.2f} s)", " | "
+        ours = "first_steps" in row and row["way"] in WAYS
+        first = f"{row['first_steps']:.1f}" if ours else ""
+        counted = row.get("operators") is not None
+        operators, waits = (f"{row['operators']:.1f}", row["waits"]) if counted else ("", "")
         lines.append(
-            f"| {row['model']} | {row['B']} | {split} | {row['way']} | {cost} | "
-            f"{row['extra_mb']:.0f} |"
+            f"| {row['model']} | {row['B']} | {split} | {row['way']} | {cost} | {first} | "
+            f"{operators} | {waits} | {row['extra_mb']:.0f} |"
         )
     return "\n".join(lines)
 
@@ -144,10 +178,16 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     temporary.replace(path)
 
 
+def alone(function: Callable[[Any], dict[str, Any]], argument: Any) -> dict[str, Any]:
+    """The result of a function in a process of its own, for its memory and the test device."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, argument).result()
+
+
 def main() -> None:
     """Measure what is missing; print a table, write JSON and a figure."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="a small part, in under two minutes")
+    parser.add_argument("--quick", action="store_true", help="a small part, in about three minutes")
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--threads", type=int, default=1, help="1: processor time; more: wall time")
     options = parser.parse_args()
@@ -160,14 +200,16 @@ def main() -> None:
         task = bar.add_task("Measuring", total=len(missing))
         for case in missing:
             bar.update(task, description=case.title)
-            with get_context("spawn").Pool(1) as pool:  # a process of its own for its peak memory
-                rows.append(pool.map(measure, [(case, options.threads)])[0])
+            rows.append(alone(measure, (case, options.threads)))
+            with contextlib.suppress(BrokenProcessPool):  # the test device can end its process
+                rows[-1] |= alone(count, case) if case.way in WAYS else {}
             write(path, rows)
             bar.advance(task)
     order = [dataclasses.astuple(c) for c in cases]
     rows = sorted((r for r in rows if key(r) in order), key=lambda r: order.index(key(r)))
     print(table(rows))
-    figure = path.with_suffix(".png") if options.quick else FOLDER.parent / "docs/performance.png"
+    page = FOLDER.parent / "docs/evidence"
+    figure = path.with_suffix(".png") if options.quick else page / "performance.png"
     draw(rows, figure)
     print(f"\nWritten: {path} and {figure}.")
 

@@ -49,6 +49,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "residual-18": residual,
     "residual-18, width 8": lambda: residual(18, 8),
     "residual-18, width 32": lambda: residual(18, 32),
+    "residual-6": lambda: residual(6),
+    "residual-36": lambda: residual(36),
     "residual-18 with BN": lambda: residual(normalized=True),
     "ResNet-110 without BN": lambda: halved(build("resnet-110-nobn")),
     "ResNet-110": lambda: build("resnet-110"),
@@ -77,7 +79,7 @@ class Case:
 
 def nio(case: Case, steps: int) -> ni.NIO:
     """NIO with every setting that could end it early out of the way."""
-    return ni.NIO(steps=steps, sub_batches=case.D, overlap=case.r, gamma=1.0, tolerance=0.0)
+    return ni.NIO(steps=steps, gamma=1.0, sub_batches=case.D, overlap=case.r, tolerance=0.0)
 
 
 # A way of taking a step: the method for `optimize`, and its other arguments. Other methods are
@@ -105,11 +107,23 @@ OTHERS = {
     "ViT": 32,
     "Swin": 64,
 }
+# networks that people have, see workloads.py, and their batch sizes
+PEOPLES = {
+    "ResNet-50, 64 pixels": 64,
+    "ConvNeXt-atto, 64 pixels": 32,
+    "EfficientNet-B0, 64 pixels": 32,
+    "ViT-tiny, compute_loss": 32,
+    "GPT-2, Hugging Face": 16,
+    "LSTM, 2 layers": 32,
+    "demo, 24 blocks": 64,
+    "text GPT, 12 blocks": 32,
+}
+WITH_AUTHORS = ("ConvNeXt-atto, 64 pixels", "EfficientNet-B0, 64 pixels", "demo, 24 blocks")
 SPLITS = [(2, 0.6), (4, 0.2), (8, 0.0), (16, 0.0), (64, 0.0)]
 
 
 def quick() -> list[Case]:
-    """Under two minutes: one network, and the smallest of the others."""
+    """About three minutes: one network, and the smallest of the others."""
     main = "residual-18, width 8"
     return [
         Case(main, TRAINING, B=32),
@@ -129,11 +143,17 @@ def full() -> list[Case]:
     cases += [Case(main, AUTHORS, D, r) for D, r in SPLITS if D <= 16]
     cases += [Case(main, way, 1) for way in RIVALS]
     cases += [Case(main, w, 4, 0.2, B) for B, w in itertools.product((16, 32, 128), WAYS)]
-    sizes = ("residual-18, width 8", "residual-18, width 32")
+    sizes = ("residual-18, width 8", "residual-18, width 32", "residual-6", "residual-36")
     cases += [Case(m, w, 4, 0.2) for m, w in itertools.product(sizes, WAYS)]
     normalized = "residual-18 with BN"
     cases += [Case(normalized, TRAINING)]
     cases += [Case(normalized, way, 2, 0.6) for way in (*WAYS, AUTHORS)]
+    cases += [Case(normalized, way, 8) for way in (*WAYS, AUTHORS)]
+    cases += [Case(normalized, "keep", 16)]
+    for D, way in ((8, "keep"), (16, "keep"), (8, "stream")):
+        cases += [Case(model, way, D, B=B) for model, B in PEOPLES.items()]
+    cases += [Case(model, AUTHORS, 2, B=PEOPLES[model]) for model in WITH_AUTHORS]
+    cases += [Case(model, TRAINING, B=B) for model, B in PEOPLES.items()]
     for model, B in OTHERS.items():
         cases += [Case(model, TRAINING, B=B)]
         splits = [(2, 0.6), (4, 0.2), (16 if B > 16 else 8, 0.0)]

@@ -19,7 +19,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, norm: str, heads: int = 4) -> None:
         super().__init__()
-        self.norm, self.heads = norm, heads
+        self.norm, self.heads, self.skip = norm, heads, 1.0  # the factor of a Post-LN skip path
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.up = nn.Linear(width, 4 * width)
@@ -45,8 +45,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Two residual sums."""
         if self.norm == "post":
-            x = self.first(x + self.attend(x))
-            return self.second(x + self.feed(x))
+            x = self.first(self.skip * x + self.attend(x))
+            return self.second(self.skip * x + self.feed(x))
         x = x + self.attend(self.first(x))
         return x + self.feed(self.second(x))
 
@@ -80,6 +80,19 @@ def gpt2_rule(model: GPT) -> None:
                 p.zero_()
 
 
+def deep_norm(model: GPT) -> None:
+    """DeepNet's scaling of Post-LN: skip paths times (2L)^(1/4), branches times (8L)^(-1/4)."""
+    depth = len(model.blocks)
+    for block in model.blocks:
+        block.skip = (2 * depth) ** 0.25
+        query_and_key, value = block.qkv.weight.split(
+            [2 * block.out.in_features, block.out.in_features]
+        )
+        nn.init.xavier_normal_(query_and_key)
+        for weight in (value, block.out.weight, block.up.weight, block.down.weight):
+            nn.init.xavier_normal_(weight, gain=(8 * depth) ** -0.25)
+
+
 @cache
 def text(path: str) -> tuple[Tensor, int]:
     """The text as numbers, and how many letters there are."""
@@ -89,12 +102,14 @@ def text(path: str) -> tuple[Tensor, int]:
     return torch.tensor([where[c] for c in read]), len(letters)
 
 
-def batches(path: str, count: int, seed: int, part: str = "train", size: int = 32) -> list[Batch]:
+def batches(
+    path: str, count: int, seed: int, part: str = "train", size: int = 32, length: int = CONTEXT
+) -> list[Batch]:
     """Random windows; the last tenth of the text is for tests, the tenth before for choices."""
     data, _ = text(path)
     ends = {"train": (0.0, 0.8), "held": (0.8, 0.9), "test": (0.9, 1.0)}[part]
     low, high = (int(e * len(data)) for e in ends)
     generator = torch.Generator().manual_seed(seed)
-    starts = torch.randint(low, high - CONTEXT - 1, (count, size), generator=generator)
-    windows = data[starts[..., None] + torch.arange(CONTEXT + 1)]
+    starts = torch.randint(low, high - length - 1, (count, size), generator=generator)
+    windows = data[starts[..., None] + torch.arange(length + 1)]
     return [(w[:, :-1].contiguous(), w[:, 1:].contiguous()) for w in windows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from torch import nn
 
 import neuroinit as ni
 from benchmarks.ideas import ClampedBiases, EitherWay, PerTensorCosine, PerTensorNorm
-from neuroinit.methods.nio.rules import BoundedAscent, HeldNorm
+from neuroinit.methods.rules import BoundedAscent, HeldNorm
 
 Apply = Callable[[nn.Module, Any, Any], "dict[str, Any] | None"]
 RECORDED = ClampedBiases(ascent=0.1)  # the default rule when the records of `NIO()` were made
@@ -70,6 +71,18 @@ def auto(model: nn.Module, batches: Any, optimizer: Any) -> dict[str, Any]:
     return {"winner": found.winner, "verdict": found.verdict, "cost": found.cost}
 
 
+def factor(model: nn.Module, batches: Any, optimizer: Any) -> dict[str, Any]:
+    """The default."""
+    result = ni.nio_(model, batches, progress=False)
+    return {"factor": max(result.scales.values(), key=lambda w: abs(math.log(w)))}
+
+
+def factor_for_optimizer(model: nn.Module, batches: Any, optimizer: Any) -> dict[str, Any]:
+    """The default with the optimizer, which verifies it."""
+    result = ni.nio_(model, batches, progress=False, optimizer=optimizer)
+    return {"verified": result.verified.partition(":")[0]}
+
+
 def changed(**fields: Any) -> Contender:
     """NIO() with one thing changed: an ablation."""
     return learned(ni.NIO(**fields), seeds=1)
@@ -93,13 +106,19 @@ METHODS: dict[str, Contender] = {
     "NIO()": learned(ni.NIO(rule=RECORDED)),
     "NIO() without data": Contender(without_data),
     "auto_": Contender(auto, aware=True),
+    "common factor": Contender(factor),
+    "common factor, optimizer": Contender(factor_for_optimizer, aware=True),
+    "auto_ of 2026-11-17": Contender(auto, aware=True),
+    "nio_ for the optimizer": Contender(factor_for_optimizer, aware=True),
+    "nio_ of 2026-11-18": Contender(factor_for_optimizer, aware=True),
+    "auto_ of 2026-11-18": Contender(auto, aware=True),
     "NIO(), idle layers stay": changed(rule=ClampedBiases(ascent=0.1, grow=False)),
     "NIO(), biases as they are": changed(rule=HeldNorm(ascent=0.1)),
     "NIO(), grows to lower a norm": changed(rule=EitherWay(ascent=0.1)),
     "NIO(), explosions held only": changed(rule=ClampedBiases(ascent=0.1, shrink_above=1e30)),
     "NIO(), steps stay long": changed(rule=ClampedBiases(ascent=0.1, miss=1e30)),
     "NIO(), no ascent": changed(rule=ClampedBiases()),
-    "NIO(), no ascent, biases as they are": changed(),  # the default now
+    "NIO(), no ascent, biases as they are": changed(rule=HeldNorm()),
     "NIO(), grows at any loss": changed(rule=ClampedBiases(ascent=0.1, loss_within=1e30)),
     "NIO(), cosine of every tensor": learned(PerTensorCosine(rule=RECORDED), seeds=1),
     "NIO(), norms of tensors alike": learned(PerTensorNorm(rule=RECORDED), seeds=1),

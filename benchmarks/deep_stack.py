@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from neuroinit.experiments.demo.plain import digits, train
-from neuroinit.experiments.models.small import Residual
 from torch import nn
 from torch.optim import SGD
 
 import neuroinit as ni
 from benchmarks.new_default import improve_
 from benchmarks.trainability import area
+from neuroinit.experiments.data.digits import digits
+from neuroinit.experiments.models.small_networks import Residual
+from neuroinit.experiments.training.simple_loop import train
 
 RESULTS = Path(__file__).with_name("deep_stack.jsonl")
 

@@ -35,7 +35,7 @@ from neuroinit.experiments.models.small_networks import (
     residual_mlp,
 )
 from neuroinit.experiments.training.simple_loop import train
-from neuroinit.methods.nio.rules import BoundedAscent
+from neuroinit.methods.rules import BoundedAscent
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 SEEDS = range(3)

@@ -1,4 +1,4 @@
-"""How good `engine="differences"` is, against the exact engines: the table of docs/distributed.md.
+"""How good `engine="differences"` is, against the exact engines, for docs/guide/large-models.md.
 
 python benchmarks/differences.py
 """

@@ -19,7 +19,7 @@ from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.measures import cosines
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Step
-from neuroinit.methods.nio.rules import HeldNorm
+from neuroinit.methods.rules import HeldNorm
 from neuroinit.methods.updates import Position
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
@@ -29,10 +29,22 @@ from neuroinit.model.problem import Problem
 class ClampedBiases(HeldNorm):
     """Biases start at the clamp, as in the default of November 2026."""
 
-    def start(self, names: list[str], lowest: Tensor) -> Tensor:
-        """Ones, and the clamp for biases."""
-        bias = torch.tensor([n.rpartition(".")[2].startswith("bias") for n in names], device="cpu")
-        return torch.where(bias, lowest, torch.ones_like(lowest))
+    def step(
+        self,
+        nio: ni.NIO,
+        problem: Problem,
+        batch: Any,
+        plan: Plan,
+        engine: Engine,
+        position: Position,
+    ) -> Step:
+        """The first step begins with biases at the clamp."""
+        if position.progress == 0:
+            lowest = nio.lowest(problem.scaled)
+            bias = [n.rpartition(".")[2].startswith("bias") for n in problem.scaled]
+            scales = torch.where(torch.tensor(bias, device="cpu"), lowest, position.scales)
+            position = dataclasses.replace(position, scales=scales)
+        return super().step(nio, problem, batch, plan, engine, position)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What `import neuroinit` adds to `import torch`: milliseconds of processor time.
+"""What `import neuroinit` adds to `import torch`, and the first use of `nio_`: processor time.
 
     make import-time     # the median of 9 fresh processes
 
@@ -20,26 +20,28 @@ begun = time.process_time()
 import torch
 middle = time.process_time()
 import neuroinit
-print(middle - begun, time.process_time() - middle)
+imported = time.process_time()
+neuroinit.nio_
+print(middle - begun, imported - middle, time.process_time() - imported)
 """
 
 
-def measure(repeats: int = REPEATS) -> tuple[float, float]:
-    """Median milliseconds of ``import torch``, and of ``import neuroinit`` after it."""
+def measure(repeats: int = REPEATS) -> list[float]:
+    """Median milliseconds of the imports of torch and neuroinit, and of ``neuroinit.nio_``."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     found = []
     for _ in range(1 + repeats):  # the first compiles
         command = [sys.executable, "-c", CODE]
         done = subprocess.run(command, capture_output=True, check=True, env=environment)
         found.append([1000 * float(seconds) for seconds in done.stdout.split()])
-    torch, neuroinit = (statistics.median(column) for column in zip(*found[1:], strict=True))
-    return torch, neuroinit
+    return [statistics.median(column) for column in zip(*found[1:], strict=True)]
 
 
 def main() -> None:
-    """Print both."""
-    torch, neuroinit = measure()
+    """Print all three."""
+    torch, neuroinit, used = measure()
     print(f"import torch: {torch:.0f} ms; import neuroinit after it: {neuroinit:.0f} ms")
+    print(f"first use of neuroinit.nio_: {used:.0f} ms")
 
 
 if __name__ == "__main__":

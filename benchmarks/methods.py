@@ -1,4 +1,4 @@
-"""Every initialization of the library on the demo's networks and their kin, for docs/methods.md.
+"""Every initialization of the library on the demo's networks, for docs/evidence/methods.md.
 
     python benchmarks/methods.py            # all, resumable; about an hour on one core
     python benchmarks/methods.py --table    # only print the table of what is there
@@ -29,7 +29,7 @@ from neuroinit.experiments.models.small_networks import (
     residual_mlp,
 )
 from neuroinit.experiments.training.simple_loop import train
-from neuroinit.methods.nio.rules import BoundedAscent
+from neuroinit.methods.rules import BoundedAscent
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 SEEDS = range(3)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from neuroinit.experiments.demo.plain import train
 
 from benchmarks.new_default import Settings, improve_
 from benchmarks.suites import SUITES
 from benchmarks.trainability import BATCH, STARTS, area
+from neuroinit.experiments.training.simple_loop import train
 
 RESULTS = Path(__file__).with_name("new_cells.jsonl")
 FORMS: dict[str, tuple[Settings, bool]] = {  # settings, and whether the optimizer is known

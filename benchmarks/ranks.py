@@ -4,7 +4,7 @@
 
 Every number of ranks is one torchrun of this file. The model is a stack of linear layers; the batch
 is the same on every rank, so its eight sub-batches are shared. `--paper` prints the tables of
-docs/distributed.md from the constants below, without measuring.
+docs/guide/several-processes.md from the constants below, without measuring.
 """
 
 from __future__ import annotations

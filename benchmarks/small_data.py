@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from neuroinit.experiments.demo.plain import Split, train
 from torch import nn
 from torch.optim import SGD
 
 import neuroinit as ni
 from benchmarks.new_default import Settings, improve_
+from neuroinit.experiments.data.split import Split
+from neuroinit.experiments.training.simple_loop import train
 
 RESULTS = Path(__file__).with_name("small_data.jsonl")
 

@@ -1,7 +1,8 @@
 """What is started and trained: the suite that defaults were chosen by, and one that came after.
 
 ``digits`` is what the defaults of `NIO()` and `auto_` were chosen by. ``other`` has other networks,
-other data and other optimizers, and nothing was chosen by it.
+other data and other optimizers, and nothing was chosen by it. ``fresh`` was made after the present
+default, which knows neither its networks nor its data nor its optimizers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from benchmarks.fresh_networks import FRESH_NETWORKS
 from benchmarks.other_networks import OTHER_NETWORKS
 from benchmarks.small_networks import NETWORKS
 from neuroinit.experiments.data.datasets import load
@@ -56,20 +58,20 @@ class Suite:
     @property
     def picture(self) -> Path:
         """Where its figure goes."""
-        return HERE.parent / "docs" / f"{self.name}.png"
+        return HERE.parent / "docs/evidence" / f"{self.name}.png"
 
 
 @cache
-def small_images(source: str) -> Split:
-    """4,000 training and 1,000 test images of CIFAR-10, made half as large."""
-    found = load(source, train_images=4000, test_images=1000)
+def small_images(source: str, train: int = 4000, pool: int = 2) -> Split:
+    """Some training images and 1,000 test images of CIFAR-10, made smaller."""
+    found = load(source, train_images=train, test_images=1000)
 
-    def halved(part: object) -> tuple[Tensor, Tensor]:
+    def pooled(part: object) -> tuple[Tensor, Tensor]:
         if not isinstance(part, MemoryImages):
             raise ValueError(f"`{source}` is too large for this. Choose `cifar10` or a copy of it.")
-        return F.avg_pool2d(found.normalized(part.images), 2), part.targets
+        return F.avg_pool2d(found.normalized(part.images), pool), part.targets
 
-    (inputs, targets), test = halved(found.train), halved(found.test)
+    (inputs, targets), test = pooled(found.train), pooled(found.test)
     scale = inputs.std()
     return Split((inputs / scale, targets), (test[0] / scale, test[1]))
 
@@ -99,5 +101,18 @@ SUITES = {
         epochs=3,
         good=0.25,
         seeds=1,
+    ),
+    "fresh": Suite(
+        "trainability-fresh",
+        FRESH_NETWORKS,
+        {
+            "SGD 0.05, momentum 0.9": lambda p: SGD(p, lr=0.05, momentum=0.9),
+            "SGD 0.01, momentum 0.9": lambda p: SGD(p, lr=0.01, momentum=0.9),
+            "Adam 0.002": lambda p: Adam(p, lr=2e-3),
+        },
+        lambda source: small_images(source, 3200, 4),
+        epochs=3,
+        good=0.25,
+        seeds=3,
     ),
 }

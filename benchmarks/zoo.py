@@ -1,6 +1,6 @@
-"""Two steps of NIO on the families of timm and torchvision: what works, and what does not.
+"""NIO() on the families of timm and torchvision: what works, and what does not.
 
-`make zoo` goes through all of them, each in a process of its own, and writes ``docs/zoo.md``. It
+`make zoo` goes through all of them, each in a process of its own, and writes its page. It
 can be stopped and started again: what is in ``benchmarks/zoo.jsonl`` is not done again.
 """
 
@@ -11,6 +11,7 @@ import contextlib
 import copy
 import inspect
 import json
+import math
 import multiprocessing
 import sys
 import time
@@ -30,10 +31,11 @@ from neuroinit.experiments.vision import timm, torchvision
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "zoo.jsonl"
-PAGE = HERE.parent / "docs" / "zoo.md"
+PAGE = HERE.parent / "docs" / "evidence" / "zoo.md"
 SIZES = (32, 48, 64, 75, 96, 128, 160, 192, 224, 256)  # the first that the model accepts is used
 BATCH, CLASSES, SUB_BATCHES = 4, 10, 2
 TIMEOUT = 600  # seconds for one model
+MOVEMENT = "The default leaves"
 
 TIMM = [
     "cait_xxs24_224",
@@ -190,11 +192,11 @@ def batches(size: int, count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]
 
 
 def run(library: str, name: str) -> dict[str, Any]:
-    """Two steps, and what there is to say about them."""
+    """The default, and what there is to say about it."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     model, size = smallest(library, name)
-    data, method = batches(size), ni.NIO(steps=2, sub_batches=SUB_BATCHES)
+    data, method = batches(size), ni.NIO(sub_batches=SUB_BATCHES)
     before = copy.deepcopy(model.state_dict())  # with its versions, which some models ask for
     record: dict[str, Any] = {
         "size": size,
@@ -208,22 +210,27 @@ def run(library: str, name: str) -> dict[str, Any]:
     after = model.state_dict()
     record |= {
         "seconds": round(time.perf_counter() - begun, 2),
+        "steps": len(result.history),
         "scaled": len(result.scales),
+        "changed": sum(scale != 1.0 for scale in result.scales.values()),
+        "loss_before": result.before and result.before.loss,
+        "loss_after": result.after and result.after.loss,
         "norm_before": result.before and result.before.norm,
         "norm_after": result.after and result.after.norm,
         "blocked": len(result.blocked),
         "untouched": all(torch.equal(value, after[key]) for key, value in before.items()),
-        "math_kernel": attention.seen and needs_math(model, data, method),
+        "math_kernel": attention.seen and needs_math(model, data),
     }
     if result.blocked:
-        filled = ni.NIO(steps=2, sub_batches=SUB_BATCHES, reinit_zeros=0.01)
+        filled = ni.NIO(sub_batches=SUB_BATCHES, reinit_zeros=0.01)
         helped = ni.optimize(model, data, method=filled, progress=False)
         record |= {"blocked_filled": len(helped.blocked), "scaled_filled": len(helped.scales)}
     return record
 
 
-def needs_math(model: nn.Module, data: Any, method: ni.NIO) -> bool:
-    """Whether a step fails with the attention kernels that torch would choose."""
+def needs_math(model: nn.Module, data: Any) -> bool:
+    """Whether a second-order step fails with the attention kernels that torch would choose."""
+    method = ni.NIO(steps=1, sub_batches=SUB_BATCHES, gamma=1.0)
     with mock.patch("neuroinit.model.borrowing.sdpa_kernel", return_value=contextlib.nullcontext()):
         try:
             ni.optimize(model, data, method=method, progress=False)
@@ -270,16 +277,22 @@ def families(library: str) -> Callable[[str], str]:
 
 
 def write_page(records: list[dict[str, Any]]) -> None:
-    """``docs/zoo.md``."""
+    """``docs/evidence/zoo.md``."""
+    works = sum("error" not in record for record in records)
     lines = [
         "# The zoo",
         "",
-        "Two steps of `NIO(sub_batches=2)` on families of timm and torchvision, at the smallest",
-        "input that a model accepts, on four images of noise with random labels: it shows which",
-        "models can be optimized as they are, not that it helps them. Norms of thousands and",
-        "millions belong to BatchNorm over two samples of a few pixels: such inputs are for this",
-        "check alone. Made by `make zoo`, which goes on where it was stopped, with",
-        f"torch {version(torch)}, timm {version(timm())} and torchvision {version(torchvision())}.",
+        "Can the models of timm and torchvision be optimized as they are?",
+        f"**{works} of {len(records)} models that we tried run without an exception.** Whether it",
+        "helps them is another question, which this page does not answer.",
+        "",
+        "Every model is given to `NIO(sub_batches=2)` with four images of noise and random labels,",
+        "at the smallest input size that it accepts. Gradient norms of thousands and millions come",
+        "from BatchNorm over two samples of a few pixels. Real inputs are larger.",
+        f"The loss of a uniform guess is {math.log(CLASSES):.2f}.",
+        "",
+        f"The page is made by `make zoo` with torch {version(torch)}, timm {version(timm())} and",
+        f"torchvision {version(torchvision())}. The command continues where it was stopped.",
         "",
     ]
     for library in ("timm", "torchvision"):
@@ -290,50 +303,70 @@ def write_page(records: list[dict[str, Any]]) -> None:
 def _section(library: str, records: list[dict[str, Any]]) -> list[str]:
     family = families(library)
     good = [r for r in records if "error" not in r]
-    math = [r for r in good if r["math_kernel"]]
+    by_math = [r for r in good if r["math_kernel"]]
     blocked = [r for r in good if r["blocked"]]
     count = len({family(r["model"]) for r in good})
     freed = [r for r in blocked if r["blocked_filled"] == 0]
     lines = [
         f"## {library}",
         "",
-        f"{len(good)} of {len(records)} models work, from {count} families (files of the library).",
-        f"{len(math)} of them have attention that cannot be differentiated twice as torch would",
-        "run it, and work because neuroinit switches to the math kernel by itself (*math*).",
-        f"In {len(blocked)}, all-zero gains keep the gradient from other tensors: the column",
-        "*blocked* counts these, and what is left of them with `reinit_zeros=0.01`",
-        f"(none, in {len(freed)} of {len(blocked)}).",
+        f"{len(good)} of {len(records)} models from {count} families (files of the library) run.",
+        _movement(good),
         "",
-        "| model | family | input | parameters | tensors scaled | norm before, after | blocked | |",
-        "|---|---|---|---|---|---|---|---|",
+        f"- *math*, {len(by_math)} in all: attention without a double backward. neuroinit uses",
+        "  torch's math kernel instead.",
+        f"- *blocked*, {len(blocked)} in all: all-zero gains block the gradient of other tensors.",
+        "  The column counts these tensors, without and with `reinit_zeros=0.01`. With it, no",
+        f"  tensor is blocked in {len(freed)} of {len(blocked)} models.",
+        "",
+        "| model | family | input | parameters | tensors changed | norm before, after "
+        "| loss before, after | blocked | |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for r in good:
         held = f"{r['blocked']} → {r['blocked_filled']}" if r["blocked"] else ""
-        norms = f"{_number(r['norm_before'])}, {_number(r['norm_after'])}"
+        norms, losses = (
+            ", ".join(_number(r[f"{what}_{when}"]) for when in ("before", "after"))
+            for what in ("norm", "loss")
+        )
         size = f"{r['size']} | {r['parameters'] / 1e6:.1f} M"
         math_kernel = "math" if r["math_kernel"] else ""
         lines.append(
-            f"| {r['model']} | {family(r['model'])} | {size} | {r['scaled']} | {norms} | {held} | "
+            f"| {r['model']} | {family(r['model'])} | {size} | {r['changed']} of {r['scaled']} | "
+            f"{norms} | {losses} | {held} | "
             f"{math_kernel} |"
         )
     bad = [r for r in records if "error" in r]
     if bad:
-        lines += ["", f"Left out of {library}:", ""]
+        lines += ["", f"These models of {library} raise an exception:", ""]
         lines += [f"- {r['model']}: {r['error']}" for r in bad]
     return [*lines, "", *_untried(library, {family(r["model"]) for r in records}), ""]
+
+
+def _movement(records: list[dict[str, Any]]) -> str:
+    """How many models are left alone, and what became of the others."""
+    changed = [r for r in records if r["changed"]]
+    larger = [r for r in changed if r["norm_after"] > 1.01 * r["norm_before"]]
+    smaller = [r for r in changed if r["norm_after"] < 0.99 * r["norm_before"]]
+    lower = sum(r["loss_after"] < r["loss_before"] for r in changed)
+    return (
+        f"{MOVEMENT} {len(records) - len(changed)} of them as they are and changes "
+        f"{len(changed)}. On the held-out batch, the gradient norm of these is smaller afterwards "
+        f"in {len(smaller)} and larger in {len(larger)}, and the loss is lower in {lower}."
+    )
 
 
 def _untried(library: str, tried: set[str]) -> list[str]:
     """What there is besides, and why it is not in the list."""
     if library == "torchvision":
         return [
-            "Left out of torchvision: detection, segmentation and video models, whose losses and",
-            "inputs are not those of a classifier, and quantized ones, which have no gradient.",
+            "Not tried: models for detection, segmentation and video, which are not classifiers,",
+            "and quantized models, which have no gradient.",
         ]
     others = sorted(set(timm().list_modules()) - tried)
     return [
-        f"Left out of timm, for time alone: {len(others)} files whose smallest models are larger,",
-        "or close relatives of those above:",
+        f"Not tried, to save time: {len(others)} files of timm. Their smallest models are larger,",
+        "or similar to those above:",
         ", ".join(others) + ".",
     ]
 

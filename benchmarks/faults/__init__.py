@@ -1,0 +1,1 @@
+"""A fault injector for what the library promises to survive: ``python -m benchmarks.faults``."""

@@ -1,0 +1,1 @@
+"""What a new user tries, from the public interface: every case has a promised end."""

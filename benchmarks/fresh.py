@@ -1,0 +1,105 @@
+"""Tables of the suite ``fresh``, whose networks, data and optimizers nothing was chosen by.
+
+    python -m benchmarks.trainability --suite fresh --data folder:CIFAR10 --methods "as it is" LSUV
+    python -m benchmarks.fresh           # the tables for docs/evidence/trainability.md
+
+Every method is compared with the start and with LSUV on the cells that all of them have. Intervals
+are 95% by bootstrap over networks; p is that of the sign test over networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks.gains import Rows, found
+from benchmarks.standings import BEFORE, Cell
+from benchmarks.statistics_tools import Compared, compared
+from benchmarks.suites import SUITES
+
+SUITE = SUITES["fresh"]
+OURS = {
+    "nio_ for the optimizer": "`nio_(..., optimizer=)`, first form",
+    "nio_ of 2026-11-18": "`nio_(..., optimizer=)`",
+    "auto_ of 2026-11-18": "`auto_`",
+}
+SHOWN = {BEFORE: BEFORE, **{m: m for m in ("Kaiming", "Xavier", "orthogonal", "LSUV")}, **OURS}
+LOWER = 0.05  # a share of the test images
+
+
+def tables() -> str:
+    """Markdown: a line a method; then our functions against the start and against LSUV."""
+    rows = found(SUITE)
+    return f"{_counts(rows)}\n\n{_differences(rows)}"
+
+
+def _counts(rows: dict[str, Rows]) -> str:
+    """Cells that train, by optimizer, and what became of those that train as they are."""
+    optimizers = list(SUITE.optimizers)
+    lines = [
+        f"| method | cells | train | {' | '.join(optimizers)} | rescued | made worse "
+        "| over 5 points lower |",
+        "|---" * (len(optimizers) + 6) + "|",
+    ]
+    before = rows[BEFORE]
+    for method, name in SHOWN.items():
+        mine = rows.get(method, {})
+        cells = [c for c in mine if c in before]
+        if not cells:
+            continue
+        kept = [c for c in cells if _trains(before[c])]
+        parts = [_part(mine, [c for c in cells if c[2] == o]) for o in optimizers]
+        rescued = sum(_trains(mine[c]) > _trains(before[c]) for c in cells)
+        worse = sum(not _trains(mine[c]) for c in kept)
+        lower = sum(mine[c]["accuracy"] < before[c]["accuracy"] - LOWER for c in kept)
+        lines.append(
+            f"| {name} | {len(cells)} | {_part(mine, cells)} | {' | '.join(parts)} | {rescued} | "
+            f"{worse} of {len(kept)} | {lower} |"
+        )
+    return "\n".join(lines)
+
+
+def _differences(rows: dict[str, Rows]) -> str:
+    """Points, intervals, cells won and lost, and the share of what any method trains."""
+    lines = [
+        "| method | cells | to the start, points | to LSUV, points | accuracy of what trains as it "
+        "is, points | of what any method trains |",
+        "|---|---|---|---|---|---|",
+    ]
+    for method, name in OURS.items():
+        mine = rows.get(method, {})
+        shared = [c for c in mine if all(c in rows.get(m, {}) for m in (BEFORE, "LSUV"))]
+        if not shared:
+            continue
+        kept = [c for c in shared if _trains(rows[BEFORE][c])]
+        anyone = [c for c in shared if any(_trains(r[c]) for r in rows.values() if c in r)]
+        share = sum(_trains(mine[c]) for c in anyone) / len(anyone)
+        lines.append(
+            f"| {name} | {len(shared)} | {_text(_against(mine, rows[BEFORE], shared))} | "
+            f"{_text(_against(mine, rows['LSUV'], shared))} | "
+            f"{_text(_against(mine, rows[BEFORE], kept, lambda r: r['accuracy']))} | "
+            f"{share:.1%} of {len(anyone)} |"
+        )
+    return "\n".join(lines)
+
+
+def _against(
+    mine: Rows, theirs: Rows, cells: list[Cell], value: Callable[..., float] | None = None
+) -> Compared:
+    of = value or (lambda row: float(_trains(row)))
+    return compared({c: 100 * of(mine[c]) for c in cells}, {c: 100 * of(theirs[c]) for c in cells})
+
+
+def _text(c: Compared) -> str:
+    return f"{c.mean:+.1f} ({c.low:+.1f} to {c.high:+.1f}), {c.better}:{c.worse}, p = {c.p:.2g}"
+
+
+def _part(mine: Rows, cells: list[Cell]) -> str:
+    return f"{sum(_trains(mine[c]) for c in cells)} of {len(cells)}"
+
+
+def _trains(row: dict[str, object]) -> bool:
+    return bool(row["accuracy"] >= SUITE.good)  # type: ignore[operator]
+
+
+if __name__ == "__main__":
+    print(tables())
