@@ -13,7 +13,7 @@ from torch import nn
 import neuroinit as ni
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
-from neuroinit.gradients.statistics import measure
+from neuroinit.gradients.statistics.gradient_stats import measure
 from neuroinit.methods.base import Step
 from neuroinit.methods.updates import Position
 from neuroinit.model.problem import Problem
