@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
-.PHONY: demo test test-distributed check check-docs mutants oldest dist bench import-time defaults methods trainability zoo \
-	clean help
+.PHONY: demo test test-distributed check check-docs docs faults mutants oldest dist bench import-time defaults methods \
+	trainability agreement medium theory zoo clean help
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -35,6 +35,16 @@ check: $(VENV)/.ready  ## Lint, format, types, and the direction of imports
 check-docs: $(VENV)/.ready  ## Documents: tables are those of the records, examples run, links exist
 	$(BIN)/python -m tools.check_docs $(ARGS)
 
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
+docs: $(VENV)/.docs  ## Build the site in docs/_build/html and run its tutorials; a warning fails
+	$(BIN)/python -m sphinx -q -W -n --keep-going docs docs/_build/html $(ARGS)
+
+faults: $(VENV)/.ready  ## Inject faults and count how they end, for docs/evidence/faults.md; `make faults ARGS=--quick` for a part
+	$(BIN)/python -m benchmarks.faults $(ARGS)
+
 mutants: $(VENV)/.ready  ## Do the tests notice mistakes? `make mutants ARGS="--count 20 --only gradients"` for a part
 	$(BIN)/python -m tools.mutants $(ARGS)
 
@@ -48,26 +58,36 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 oldest: $(OLDEST)/.ready  ## Run all tests with the oldest versions that pyproject.toml allows
 	$(OLDEST)/bin/python -m pytest --numprocesses 2 $(ARGS)
 
-dist: $(VENV)/.ready  ## Build a wheel and an sdist in dist/, and try the wheel in an empty environment
+dist: $(VENV)/.ready  ## Build a wheel and an sdist in dist/, and try both in an empty environment
 	$(BIN)/python -m tools.dist $(ARGS)
 
-defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/defaults.md
+defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/evidence/defaults.md
 	$(BIN)/python -m benchmarks.defaults
 
-bench: $(VENV)/.ready  ## What a step costs, for docs/performance.md; `make bench ARGS=--quick` for a part
+bench: $(VENV)/.ready  ## What a step costs, for docs/evidence/performance.md; `make bench ARGS=--quick` for a part
 	$(BIN)/python -m benchmarks.bench $(ARGS)
 
 import-time: $(VENV)/.ready  ## What `import neuroinit` adds to `import torch`, in milliseconds
 	$(BIN)/python -m benchmarks.import_time
 
-methods: $(VENV)/.ready  ## Every initialization on the demo's networks, for docs/methods.md; resumable
+methods: $(VENV)/.ready  ## Every initialization on the demo's networks, for docs/evidence/methods.md; resumable
 	$(BIN)/python benchmarks/methods.py
 
-trainability: $(VENV)/.ready  ## Which starts train, for docs/trainability.md; `make trainability ARGS=--quick` for a part
+trainability: $(VENV)/.ready  ## Which starts train, for docs/evidence/trainability.md; `make trainability ARGS=--quick` for a part
 	$(BIN)/python -m benchmarks.trainability $(ARGS)
 
-zoo: $(VENV)/.ready  ## Two steps on families of timm and torchvision, for docs/zoo.md; resumable
+agreement: $(VENV)/.ready  ## What measures of agreement say of networks, for docs/evidence/agreement.md; `TEXT=file`
+	$(BIN)/python -m benchmarks.measure_table run $(TEXT)
+	$(BIN)/python -m benchmarks.ascent run $(TEXT)
+
+medium: $(VENV)/.ready  ## Every start trained to the end on small CIFAR-10, `make medium ARGS="--data folder:PATH"`; resumable
+	$(BIN)/python -m benchmarks.medium $(ARGS)
+
+theory: $(VENV)/.ready  ## The paper's theorems tried on small networks; resumable
+	$(BIN)/python -m benchmarks.theory $(ARGS)
+
+zoo: $(VENV)/.ready  ## Two steps on families of timm and torchvision, for docs/evidence/zoo.md; resumable
 	$(BIN)/python benchmarks/zoo.py
 
 clean:  ## Remove the environment and caches
-	rm -rf $(VENV) $(OLDEST) .mutants dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) .mutants dist docs/_build docs/gallery .pytest_cache .mypy_cache .ruff_cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import doctest
 import io
 import json
 import os
@@ -22,10 +23,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = "docs/one-page.md"  # has every public name
-EXAMPLES = ("README.md", "docs/one-page.md", "docs/trainers.md", "docs/experiments.md")
+REFERENCE = "docs/api"  # has every public name
+EXAMPLES = (
+    "README.md",
+    "docs/start/index.md",
+    "docs/guide/will-it-help.md",
+    "docs/guide/which-method.md",
+    "docs/guide/no-data.md",
+    "docs/guide/memory-and-speed.md",
+    "docs/guide/trainers.md",
+    "docs/how-it-works/agreement.md",
+    "docs/paper/commands.md",
+)
 BEFORE_EXAMPLES = {  # the page loads what this command makes
-    "docs/experiments.md": "init --model resnet-20-nobn --data digits --method nio:steps=1"
+    "docs/paper/commands.md": "init --model resnet-20-nobn --data digits --method nio:steps=1"
 }
 HARMLESS = (  # warnings of Lightning with tiny data and the newest torch
     ".*LeafSpec",
@@ -34,6 +45,7 @@ HARMLESS = (  # warnings of Lightning with tiny data and the newest torch
 )
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 FENCE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:href|src)=\"([^\"]+)\"")
 
 
@@ -51,11 +63,24 @@ def check_links() -> Iterator[str]:
             if re.match(r"[a-z]+:", target):
                 continue  # another site
             file, _, heading = target.partition("#")
-            found = (page.parent / file).resolve() if file else page
+            found = _target(page, file) if file else page
             if not found.exists():
                 yield f"{name}: there is no `{target}`"
             elif heading and found.suffix == ".md" and heading not in _headings(found):
                 yield f"{name}: `{target}` has no such heading"
+
+
+def _target(page: Path, link: str) -> Path:
+    """The file of a link; pages may be linked without suffix, and tutorials are made of scripts."""
+    path = Path(os.path.normpath(page.parent / link))
+    if path.parent == ROOT / "docs/gallery":
+        header = "GALLERY_HEADER.rst" if path.name == "index" else f"{path.name}.py"
+        return ROOT / "docs/tutorials" / header
+    return path if path.suffix else next((p for p in _pages(path) if p.exists()), path)
+
+
+def _pages(path: Path) -> list[Path]:
+    return [path.with_suffix(suffix) for suffix in (".md", ".rst")]
 
 
 def _headings(page: Path) -> set[str]:
@@ -64,13 +89,22 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
+def check_headline() -> Iterator[str]:
+    """What the README claims stands in the conclusions of the evidence, number for number."""
+    claims = (ROOT / "README.md").read_text().split("\n## ")[1]
+    proven = set(NUMBER.findall((ROOT / "docs/evidence/index.md").read_text()))
+    for number in NUMBER.findall(claims):
+        if number not in proven:
+            yield f"README.md: docs/evidence/index.md does not have the number {number}"
+
+
 def check_names() -> Iterator[str]:
     """Every public name is documented."""
     import neuroinit
 
-    page = (ROOT / REFERENCE).read_text()
+    pages = "\n".join(page.read_text() for page in (ROOT / REFERENCE).glob("*.rst"))
     for name in neuroinit.__all__:
-        if name != "__version__" and not re.search(rf"\b{name}\b", page):
+        if name != "__version__" and not re.search(rf":: (neuroinit\.)?{name}\b", pages):
             yield f"{REFERENCE}: `{name}` is not documented"
 
 
@@ -95,6 +129,16 @@ def check_examples() -> Iterator[str]:
                 exec(compile("\n".join(blocks), name, "exec"), {"__name__": "__main__"})
             except Exception as error:
                 yield f"{name}: {type(error).__name__}: {error}"
+
+
+def check_reference() -> Iterator[str]:
+    """The examples that pages of the API reference add to those of docstrings run."""
+    import neuroinit
+
+    for page in sorted((ROOT / REFERENCE).glob("*.rst")):
+        failed, _ = doctest.testfile(str(page), False, globs={"neuroinit": neuroinit})
+        if failed:
+            yield f"{page.relative_to(ROOT)}: {failed} examples do not give what they say"
 
 
 @contextlib.contextmanager
@@ -152,6 +196,18 @@ def _defaults() -> str:
     return tables(read())
 
 
+def _layer_factors() -> str:
+    from benchmarks import agreement_ascent, layer_factors
+
+    return f"{layer_factors.tables()}\n\n{agreement_ascent.table()}"
+
+
+def _fresh() -> str:
+    from benchmarks.fresh import tables
+
+    return tables()
+
+
 def _zoo() -> str:
     from benchmarks import zoo
 
@@ -159,23 +215,89 @@ def _zoo() -> str:
     written = []
     for library in ("timm", "torchvision"):
         own = [record for record in records if record["library"] == library]
-        written += [line for line in zoo._section(library, own) if line.startswith("|")]
+        section = zoo._section(library, own)
+        written += [line for line in section if line.startswith(zoo.MOVEMENT)] + [""]
+        written += [line for line in section if line.startswith("|")]
         written.append("")
     return "\n".join(written)
 
 
+def _faults() -> str:
+    from benchmarks.faults.record import read, table
+    from benchmarks.faults.users import record as users
+
+    return f"{table(read())}\n\n{users.table()}"
+
+
+def _agreement() -> str:
+    from benchmarks import ascent, measure_table
+
+    return (
+        f"{measure_table.table()}\n\n{ascent.table()}" if ascent.read() else measure_table.table()
+    )
+
+
+def _gains() -> str:
+    from benchmarks.gains import tables
+
+    return tables()
+
+
+def _cosine() -> str:
+    from benchmarks.cosine import read
+    from benchmarks.cosine_tables import tables
+
+    return tables(read())
+
+
+def _theory() -> str:
+    from benchmarks.theory import read
+    from benchmarks.theory_tables import tables
+
+    return tables(read())
+
+
+def _text() -> str:
+    from benchmarks.text_grid import read
+    from benchmarks.text_report import tables
+
+    return tables(read())
+
+
+def _medium() -> str:
+    from benchmarks.medium import read
+    from benchmarks.medium_tables import tables
+
+    return tables(read())
+
+
+# pages of docs/evidence whose tables `python -m tools.write_tables` writes
+MARKED: dict[str, Callable[[], str]] = {
+    "gains": _gains,
+    "cosine": _cosine,
+    "theory": _theory,
+    "text": _text,
+    "medium": _medium,
+}
 TABLES: tuple[tuple[str, Callable[[], str]], ...] = (
-    ("docs/trainability.md", lambda: _trainability("digits")),
-    ("docs/trainability.md", lambda: _trainability("other")),
-    ("docs/performance.md", _bench),
-    ("docs/methods.md", _methods),
-    ("docs/defaults.md", _defaults),
-    ("docs/zoo.md", _zoo),
+    *((f"docs/evidence/{name}.md", make) for name, make in MARKED.items()),
+    ("docs/evidence/trainability.md", lambda: _trainability("digits")),
+    ("docs/evidence/trainability.md", lambda: _trainability("other")),
+    ("docs/evidence/trainability.md", _fresh),
+    ("docs/evidence/performance.md", _bench),
+    ("docs/evidence/methods.md", _methods),
+    ("docs/evidence/defaults.md", _defaults),
+    ("docs/evidence/defaults.md", _layer_factors),
+    ("docs/evidence/zoo.md", _zoo),
+    ("docs/evidence/agreement.md", _agreement),
+    ("docs/evidence/faults.md", _faults),
 )
 CHECKS: dict[str, Callable[[], Iterator[str]]] = {
     "links": check_links,
+    "headline": check_headline,
     "names": check_names,
     "tables": check_tables,
+    "reference": check_reference,
     "examples": check_examples,
 }
 

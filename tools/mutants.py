@@ -57,7 +57,7 @@ def reached(workers: int) -> Reach:
     path = NOTES / "reach.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     shared = [ROOT / "src", ROOT / "tests/utils", ROOT / "tests/conftest.py"]
-    files = [f for folder in NEAREST for f in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
+    files = [f for folder in NEAREST for f in sorted((ROOT / "tests" / folder).rglob("test_*.py"))]
     wanted = {f.relative_to(ROOT).as_posix(): fingerprint(f, *shared) for f in files}
     kept = {f: known[f] for f, mark in wanted.items() if known.get(f, {}).get("of") == mark}
     missing = [f for f in wanted if f not in kept]
@@ -79,14 +79,14 @@ def reached(workers: int) -> Reach:
 def chosen(mutant: Mutant, reach: Reach, budget: float) -> dict[str, float]:
     """The tests that reach a mutant, quick ones and those of its own folder first.
 
-    What lies outside of functions runs when a file is imported: there, all tests that reach the
-    file count.
+    What lies outside of functions runs once, when a file is imported: there, all tests that reach
+    the file count, and all of its folder.
     """
     near = "tests/" + mutant.file.removeprefix("src/neuroinit/").partition("/")[0]
     found = []
     for test, what in reach.items():
         lines = what["lines"].get(mutant.file, [])
-        if mutant.line in lines or (lines and not mutant.inside):
+        if mutant.line in lines or (not mutant.inside and (lines or test.startswith(near))):
             seconds = what["seconds"]
             found.append((seconds > 1, not test.startswith(near), seconds, test))
     tests: dict[str, float] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from tools.mutations import Mutant
 ROOT = Path(__file__).parents[1]
 PARTS = ("src", "tests", "tools", "pyproject.toml")
 SILENT = ("-q", "--no-header", "-p", "no:cacheprovider", "-p", "tools.reach")
-COLLECTING = 300.0  # seconds to start and to collect the tests, on a busy machine
-BUSY = 10.0  # how much longer tests may take than their processor time
+COLLECTING = 60.0  # processor seconds to start and to collect the tests
+LONGER = 5.0  # how much more processor time than usual tests may take
+HANGING = 3600.0  # seconds after which tests wait for something that does not come
 
 Reach = dict[str, dict[str, Any]]
 """Test -> its ``seconds``, and its ``lines``: file -> numbers."""
@@ -54,9 +56,9 @@ class Workspace:
 
     def reach(self, file: str) -> Reach:
         """What every test of a file reaches, and how long it takes."""
-        with tempfile.TemporaryDirectory() as out:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as out:
             watched = {"REACH_OUT": out, "REACH_ROOT": str(self.folder)}
-            self._pytest([file, "-m", "not distributed"], 3600.0, watched)
+            self._pytest([file, "-m", "not distributed"], watched)
             records = [json.loads(path.read_text()) for path in Path(out).glob("*.json")]
         if not records:
             raise RuntimeError(f"pytest did not run {file}:\n{self._told()}")
@@ -90,23 +92,33 @@ class Workspace:
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         path.write_bytes(mutant.apply(before))
         try:
-            limit = COLLECTING + BUSY * sum(tests.values())
-            code = self._pytest([*files, "-x"], limit, {"REACH_CHOICE": str(choice)})
+            limit = COLLECTING + LONGER * sum(tests.values())
+            code = self._pytest([*files, "-x"], {"REACH_CHOICE": str(choice)}, int(limit))
         finally:
             path.write_bytes(before)
         if code == 0:
             return {"status": "survived"}
         if code == 5:
             raise RuntimeError(f"pytest found none of the tests for {mutant.file}:\n{self._told()}")
-        by = failed.read_text() if failed.exists() else "out of time" if code is None else "import"
+        out_of_time = code is None or code == -signal.SIGXCPU
+        by = failed.read_text() if failed.exists() else "out of time" if out_of_time else "import"
         return {"status": "killed", "by": by}
 
     def _told(self) -> str:
         """The end of what pytest printed."""
         return (self.folder / "told.txt").read_text()[-2000:]
 
-    def _pytest(self, arguments: list[str], limit: float, extra: dict[str, str]) -> int | None:
-        """The exit code, or ``None`` after a time limit."""
+    def _pytest(
+        self, arguments: list[str], extra: dict[str, str], limit: int | None = None
+    ) -> int | None:
+        """The exit code, or ``None`` if pytest hangs.
+
+        Args:
+            arguments: Of pytest.
+            extra: Environment variables.
+            limit: Processor seconds, after which the system ends the process with SIGXCPU. Other
+                work on the machine does not count.
+        """
         paths = [self.folder / "start", self.folder / "src", self.folder]
         environment = {
             **os.environ,
@@ -126,8 +138,10 @@ class Workspace:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if limit is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (limit, limit + 5))
         try:
-            return process.wait(limit)
+            return process.wait(HANGING)
         except subprocess.TimeoutExpired:
             return None
         finally:

@@ -1,0 +1,32 @@
+"""Write the tables of the evidence pages from the records: `python -m tools.write_tables`.
+
+The tables of a page are numbered; each stands after its mark, `<!-- gains 0 -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tools.check_docs import MARKED
+
+PAGES = Path(__file__).parents[1] / "docs" / "evidence"
+
+
+def main() -> None:
+    """Replace what follows every mark."""
+    for name, make in MARKED.items():
+        page = PAGES / f"{name}.md"
+        text = page.read_text()
+        for number, block in enumerate(make().split("\n\n")):
+            mark = f"<!-- {name} {number} -->\n\n"
+            before, found, after = text.partition(mark)
+            if not found:
+                raise SystemExit(f"{page.name} lacks the mark {mark.strip()}")
+            rest = re.sub(r"\A(\|.*\n)*", "", after)
+            text = f"{before}{mark}{block}\n{rest}"
+        page.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
