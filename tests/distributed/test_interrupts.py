@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.utils.interrupted_ranks import interrupted
+from tests.utils.interrupted_ranks import interrupted, interrupted_at_the_end
 from tests.utils.ranks import run
 
 
@@ -21,3 +21,14 @@ def test_all_ranks_are_interrupted_together(tmp_path, everyone, sharded):
         assert first == second or {first, second} == {"finished", "late"}
         assert first in ("KeyboardInterrupt", "finished", "late")
         assert unchanged is unchanged_too is True
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_all_ranks_change_their_model_or_none_does(tmp_path, late):
+    """An interrupt after the last exchange waits until the model is changed, as on other ranks."""
+    outcomes = run(2, interrupted_at_the_end, tmp_path, late)
+    found = [outcome.get("value", outcome) for outcome in outcomes]
+    assert found == [
+        ["KeyboardInterrupt", late],
+        ["finished" if late else "KeyboardInterrupt", late],
+    ]

@@ -14,6 +14,9 @@ from torch.distributed.fsdp import fully_shard
 
 from neuroinit.common.process import signals
 from neuroinit.distributed.fsdp import fsdp_modules
+from neuroinit.distributed.passed_errors import is_common
+from neuroinit.run.loop.checkpoint import Checkpoint
+from neuroinit.run.results.result import Result
 from tests.utils.fsdp import whole
 from tests.utils.interrupts import process_state
 from tests.utils.moving import ni
@@ -57,9 +60,9 @@ def one(delay, sharded=False):
         done.set()
         timer.cancel()
         timer.join()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         timer.cancel()
-        ended = "late" if ended == "finished" else "KeyboardInterrupt"
+        ended = "KeyboardInterrupt" if is_common(error) else "late"  # after the last exchange
     except Exception as error:
         timer.cancel()
         ended = f"{type(error).__name__}: {error}"
@@ -71,6 +74,28 @@ def one(delay, sharded=False):
     except KeyboardInterrupt:
         ended = "late" if ended == "finished" else ended
     return [ended, seconds, state(own) == before]
+
+
+def interrupted_at_the_end(rank, late):
+    """Ctrl-C on rank 0 before or after the last exchange of ``nio_``: ``[ended, changed]``."""
+    owner, name = (Result, "apply_") if late else (Checkpoint, "remove")
+    original = getattr(owner, name)
+
+    def with_signal(*arguments):
+        if rank == 0:
+            signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    own, ended = model(), "finished"
+    before = snapshot(own)
+    setattr(owner, name, with_signal)
+    try:
+        ni.nio_(own, batches(), gamma=1.0, steps=2)
+    except KeyboardInterrupt:
+        ended = "KeyboardInterrupt"
+    finally:
+        setattr(owner, name, original)
+    return [ended, snapshot(own) != before]
 
 
 def model(sharded=False):

@@ -134,6 +134,14 @@ class Ranks:
                 "calls of `optimize`."
             )
 
+    def end(self) -> None:
+        """The last exchange of a call: an interrupt that has come is raised on all ranks.
+
+        A later one is raised on its own rank when the call is over; the other ranks go on.
+        """
+        deliver()
+        self.meet("end")
+
     def _raise(self, own: BaseException | None, failing: int | None = None) -> None:
         """Send the errors of all failing ranks; all ranks raise that of the lowest rank.
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.process.signals import deferred
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.gradinit import GradInit
 from neuroinit.methods.lsuv import LSUV
@@ -68,8 +69,9 @@ def nio_(
     if optimizer is None or batches is None or not verify:
         return _learn("nio_", NIO, model, batches, loss_fn, options)
     fields, passed = o.checked_fields("nio_", NIO, dict(options))
-    result = optimize_verified(model, batches, loss_fn, NIO(**fields), optimizer, passed)
-    result.apply_(model)
+    with deferred():  # all ranks change their model, or none does
+        result = optimize_verified(model, batches, loss_fn, NIO(**fields), optimizer, passed)
+        result.apply_(model)
     return result
 
 
@@ -172,6 +174,7 @@ def _learn(
 ) -> Result:
     """Run a method on batches and apply its result."""
     fields, passed = o.checked_fields(name, kind, dict(options))
-    result = optimize(model, batches, loss_fn, kind(**fields), **passed)
-    result.apply_(model)
+    with deferred():  # all ranks change their model, or none does
+        result = optimize(model, batches, loss_fn, kind(**fields), **passed)
+        result.apply_(model)
     return result

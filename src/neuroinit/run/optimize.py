@@ -135,7 +135,9 @@ def optimize(
             run = Run(problem, method, schedule, memory_limit, on_step, saved, states)
             run.resume()
             set_random_state(states[all_ranks.rank % len(states)])  # every rank's own for its data
-            return run.go(batches, progress and all_ranks.rank == 0)
+            result = run.go(batches, progress and all_ranks.rank == 0)
+            all_ranks.end()
+            return result
 
 
 def _ranks(model: Any, method: Any) -> Ranks:

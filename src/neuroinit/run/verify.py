@@ -79,7 +79,9 @@ def verified(
         total = STEPS * (1 + len(options)) + FASTER_STEPS
         with Progress("verifying", total, progress and problem.ranks.rank == 0) as bar:
             broken = diagnoses and WHOLE in options
-            name, reason = _Trial(problem, batches, optimizer, bar, broken).decide(options)
+            with problem.ranks.together():
+                name, reason = _Trial(problem, batches, optimizer, bar, broken).decide(options)
+                problem.ranks.end()
     if problem.ranks.rank == 0:
         log.info("The result is %s.", reason)
     chosen, share = options.get(name, (first, 0.0))
