@@ -111,6 +111,7 @@ METHODS: dict[str, Contender] = {
     "auto_ of 2026-11-17": Contender(auto, aware=True),
     "nio_ for the optimizer": Contender(factor_for_optimizer, aware=True),
     "nio_ of 2026-11-18": Contender(factor_for_optimizer, aware=True),
+    "nio_ with branches": Contender(factor_for_optimizer, aware=True),
     "auto_ of 2026-11-18": Contender(auto, aware=True),
     "NIO(), idle layers stay": changed(rule=ClampedBiases(ascent=0.1, grow=False)),
     "NIO(), biases as they are": changed(rule=HeldNorm(ascent=0.1)),

@@ -2,7 +2,8 @@
 
 ``digits`` is what the defaults of `NIO()` and `auto_` were chosen by. ``other`` has other networks,
 other data and other optimizers, and nothing was chosen by it. ``fresh`` was made after the present
-default, which knows neither its networks nor its data nor its optimizers.
+default, which knew neither its networks nor its data nor its optimizers; then candidates of `nio_`
+were chosen by it. ``letters`` was made after that choice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from benchmarks.char_gpt import batches
 from benchmarks.fresh_networks import FRESH_NETWORKS
+from benchmarks.letter_networks import LENGTH, LETTER_NETWORKS
 from benchmarks.other_networks import OTHER_NETWORKS
 from benchmarks.small_networks import NETWORKS
 from neuroinit.experiments.data.datasets import load
@@ -76,6 +79,17 @@ def small_images(source: str, train: int = 4000, pool: int = 2) -> Split:
     return Split((inputs / scale, targets), (test[0] / scale, test[1]))
 
 
+@cache
+def letters(source: str, train: int = 6400, test: int = 1000) -> Split:
+    """Some letters of a text, and the next one; of its last tenth for tests."""
+
+    def windows(part: str, count: int) -> tuple[Tensor, Tensor]:
+        [(inputs, following)] = batches(source, 1, 7, part, count, LENGTH)
+        return inputs, following[:, -1]
+
+    return Split(windows("train", train), windows("test", test))
+
+
 SUITES = {
     "digits": Suite(
         "trainability",
@@ -114,5 +128,18 @@ SUITES = {
         epochs=3,
         good=0.25,
         seeds=3,
+    ),
+    "letters": Suite(
+        "trainability-letters",
+        LETTER_NETWORKS,
+        {
+            "SGD 0.2": lambda p: SGD(p, lr=0.2),
+            "SGD 0.02, Nesterov 0.9": lambda p: SGD(p, lr=0.02, momentum=0.9, nesterov=True),
+            "AdamW 0.004": lambda p: AdamW(p, lr=4e-3),
+        },
+        letters,
+        epochs=2,
+        good=0.25,  # the most frequent letter is 15% of the text
+        seeds=2,
     ),
 }

@@ -112,7 +112,7 @@ def test_the_progress_bar_names_the_trainings(monkeypatch):
     ni.nio_(model, learnable(), optimizer=sgd)
     trainings = [(done, text) for done, text in seen if text.startswith("training")]
     assert trainings[0] == (0, "training the model as it is")
-    assert trainings[1] == (12, "training the result, whole")
+    assert trainings[1] == (10, "training the result, whole")
 
 
 def test_the_optimizer_and_the_random_state_are_not_touched():
@@ -186,26 +186,55 @@ def test_a_diagnosis_does_not_excuse_a_worse_result():
     assert result.verified.startswith("not applied")
 
 
+def phases(monkeypatch):
+    """What the progress bar says, as it comes."""
+    seen = []
+    monkeypatch.setattr(progress.Progress, "show", lambda bar, k, text: seen.append(text))
+    return seen
+
+
 def test_layers_are_not_scaled_where_the_agreement_falls(monkeypatch):
-    monkeypatch.setattr("neuroinit.run.verify.Rollout", None)  # nothing is trained
-    result = ni.nio_(network(12), learnable(size=64), optimizer=sgd)
-    assert result.verified == ""
-    assert set(result.scales.values()) == {1.0}
+    seen = phases(monkeypatch)
+    ni.nio_(network(12), learnable(size=64), optimizer=sgd)
+    assert "training the result, to residual branches" in seen  # there it rises
+    assert "training the result, layer by layer" not in seen
 
 
-def test_at_most_sixty_training_steps(monkeypatch):
+def test_small_branches_where_agreement_and_training_confirm_it():
+    model = network(24, gain=1.2)
+    before = values(model)
+    result = ni.nio_(model, learnable(size=64), optimizer=sgd)
+    assert result.verified.startswith("applied to residual branches")
+    ends = [name for name, scale in result.scales.items() if scale != 1]
+    assert ends == [f"{k}.branch.2.weight" for k in range(1, 25)]
+    for (name, p), old in zip(model.named_parameters(), before, strict=True):
+        torch.testing.assert_close(p.detach(), old * (24**-0.5 if name in ends else 1.0))
+
+
+def test_networks_without_branches_are_not_trained_for_them(monkeypatch):
+    seen = phases(monkeypatch)
+    ni.nio_(plain(), learnable(), optimizer=sgd)
+    assert "training the result, layer by layer" in seen
+    assert "training the result, to residual branches" not in seen
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"), [(plain, [10, 10, 10, 18]), (network, [10, 10, 10, 10, 18])]
+)
+def test_at_most_sixty_training_steps(monkeypatch, make, wanted):
     taken = []
     train = Rollout.train
     monkeypatch.setattr(
         Rollout, "train", lambda self, data, steps: (taken.append(steps), train(self, data, steps))
     )
     monkeypatch.setattr("neuroinit.run.verify.STANDARD_ERRORS", 1e9)  # nothing is worse
-    model = plain()
+    monkeypatch.setattr("neuroinit.run.optimize_verified._agrees_more", lambda result: True)
+    model = make()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter *= 0.3
+            parameter *= 0.1
     ni.nio_(model, learnable(), optimizer=sgd)
-    assert taken == [12, 12, 12, 18]
+    assert taken == wanted
 
 
 def test_a_short_run_still_keeps_enough_batches():

@@ -46,10 +46,11 @@ def nio_(
         optimizer: The optimizer that you will train with, or a function of parameters that makes
             it. A start that its learning rate does not suit is shrunk, and the result is verified.
         verify: With an ``optimizer``, compare short trainings before the model is changed, at most
-            60 steps together: from the model as it is, from the result, and from one factor for
-            every layer that gives its output unit variance, if this raises the agreement on a
-            held-out batch; else from the result with its log-scales halved. The best of them is
-            applied, or nothing; ``result.verified`` says which.
+            60 steps together: from the model as it is, from the result, and from other scales if
+            they raise the agreement on a held-out batch. These are one factor for every layer that
+            gives its output unit variance, and small residual branches
+            (:class:`SmallBranches`). Without them, the result with its log-scales halved is
+            tried. The best is applied, or nothing; ``result.verified`` says which.
         **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
             :func:`optimize`, for example ``compute_loss=`` or ``engine=``.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -16,13 +17,14 @@ from neuroinit.methods.base import Initialization
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.nio import NIO
 from neuroinit.methods.nio.common_factor import CommonFactor
+from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import LossFunction
 from neuroinit.run.optimize import optimize
 from neuroinit.run.results.result import Result
-from neuroinit.run.verify import LAYERS, WHOLE, verified
+from neuroinit.run.verify import BRANCHES, LAYERS, WHOLE, verified
 
 KEPT = 16  # batches: 4 validate, 12 train
 PASSED = ("compute_loss", "autocast", "cut", "batch_dim", "targets")
@@ -75,37 +77,46 @@ def optimize_verified(
     kept = KeptBatches(batches)
     found = {WHOLE: optimize(model, kept, loss_fn, method, **options)}
     default = isinstance(method, NIO) and isinstance(method.rule, CommonFactor)
-    if default:
-        found |= _layer_by_layer(model, kept.filled(), loss_fn, method, options)
+    if default and not is_sharded_model(unwrap(model)):
+        found |= _alternatives(model, kept.filled(), loss_fn, method, options)
     layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
     shown = options.get("progress", True)
     loss = loss_fn, compute_loss
     return verified(model, found, kept.filled(), *loss, optimizer, layout, shown, default)
 
 
-def _layer_by_layer(
+def _alternatives(
     model: nn.Module,
     batches: list[Batch],
     loss_fn: LossFunction | None,
     method: Initialization,
     options: Mapping[str, Any],
 ) -> dict[str, Result]:
-    """One factor for every layer that gives its output unit variance, if that raises the agreement.
+    """Other scales that are worth a training, since they raise the agreement on a held-out batch.
 
-    Unit variance suits plain networks. In residual networks and transformers it lowers the
-    agreement on a held-out batch, and does harm: see ``docs/evidence/defaults.md``.
+    Unit variance of every layer suits plain networks. In residual networks and transformers it
+    lowers the agreement, and does harm. Small branches are for these. See
+    ``docs/evidence/defaults.md``.
     """
-    if is_sharded_model(unwrap(model)):
-        return {}
-    layers = LSUV(redraw=False, include=method.include, exclude=method.exclude)
+    kinds: dict[str, Callable[..., Initialization]] = {
+        LAYERS: partial(LSUV, redraw=False),
+        BRANCHES: SmallBranches,
+    }
     passed = {name: value for name, value in options.items() if name in PASSED}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the method has warned
-            found = optimize(model, batches, loss_fn, layers, progress=False, **passed)
-    except (GradientError, ValueError):
-        return {}
-    before, after = found.before, found.after
-    if before is None or after is None or not after.agreement > before.agreement:
-        return {}
-    return {LAYERS: found}
+    found: dict[str, Result] = {}
+    for name, kind in kinds.items():
+        tried = kind(include=method.include, exclude=method.exclude)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # the method has warned
+                result = optimize(model, batches, loss_fn, tried, progress=False, **passed)
+        except (GradientError, ValueError):  # it is not for this model or these batches
+            continue
+        if _agrees_more(result):
+            found[name] = result
+    return found
+
+
+def _agrees_more(result: Result) -> bool:
+    before, after = result.before, result.after
+    return before is not None and after is not None and after.agreement > before.agreement

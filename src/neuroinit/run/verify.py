@@ -1,8 +1,8 @@
 """A check before a model is changed: short trainings from its own values and from the result.
 
-Besides the result, something else is tried: one factor for every layer if NIO's default rule is
-used and the agreement confirms it, else the result with its log-scales halved. The better one is
-applied, or nothing. All trainings use the user's optimizer and the same batches, on copies of the
+Besides the result, other scales are tried if NIO's default rule is used and the agreement confirms
+them: one factor for every layer, and small residual branches; else the result with its log-scales
+halved. The best one is applied, or nothing. All trainings use the user's optimizer and the same batches, on copies of the
 parameters. Other batches validate: a start has to be better than the model as it is by more than
 the noise between them. It also has to hold at twice the learning rate, which a start close to
 divergence does not. If the default rule has found that the network is dead or explodes, the start
@@ -31,11 +31,11 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Rollout, lead, mean, split_batches
 
-STEPS = 12  # of a training; three of them at most
-FASTER_STEPS = 18  # of the training at a higher learning rate: 54 steps in all
+STEPS = 10  # of a training; four of them at most
+FASTER_STEPS = 18  # of the training at a higher learning rate: 58 steps in all
 HIGHER_RATE = 2.0  # factor of the learning rate
 STANDARD_ERRORS = 2.0  # by which a result has to be better
-WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
+WHOLE, HALF, LAYERS, BRANCHES = "whole", "half", "layer by layer", "to residual branches"
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
     "as it is"
@@ -59,7 +59,7 @@ def verified(
 
     Args:
         model: Any module.
-        results: That of the method (``"whole"``), and perhaps ``"layer by layer"``.
+        results: That of the method (``"whole"``), and others by name.
         batches: Batches that train and batches that validate.
         loss_fn: As for :func:`optimize`.
         compute_loss: As for :func:`optimize`.
@@ -72,7 +72,7 @@ def verified(
     options = {name: (found, 1.0) for name, found in results.items() if _changes(found)}
     if not options:
         return first
-    if LAYERS not in options:
+    if list(options) == [WHOLE]:
         options[HALF] = first, 0.5
     with isolated(), others_frozen(unwrap(model), optimizer):
         problem = Problem(model, loss_fn, compute_loss, ranks=ranks(), layout=layout)
