@@ -201,12 +201,9 @@ def main() -> None:
     keys = ("suite", "network", "start", "seed")
     done = {tuple(r[k] for k in keys) for r in read()} if RESULTS.exists() else set()
     for seed in SEEDS:
-        cases: Iterable[Case] = (
-            text_cases(source[0], seed)
-            if suite == "text"
-            else image_cases(suite, "".join(source), seed)
-        )
-        for case in cases:
+        where = "".join(source)
+        found = text_cases(where, seed) if suite == "text" else image_cases(suite, where, seed)
+        for case in found:
             if tuple(case.names[k] for k in keys) not in done:
                 lines = [json.dumps(row) + "\n" for row in rows_of(case)]
                 with RESULTS.open("a") as file:

@@ -2,11 +2,12 @@
 
 Besides the result, other scales are tried if NIO's default rule is used and the agreement confirms
 them: one factor for every layer, and small residual branches; else the result with its log-scales
-halved. The best one is applied, or nothing. All trainings use the user's optimizer and the same batches, on copies of the
-parameters. Other batches validate: a start has to be better than the model as it is by more than
-the noise between them. It also has to hold at twice the learning rate, which a start close to
-divergence does not. If the default rule has found that the network is dead or explodes, the start
-only must not be worse: a dead network rests on a plateau that is longer than these trainings.
+halved. The best one is applied, or nothing. All trainings use the user's optimizer and the same
+batches, on copies of the parameters. Other batches validate: a start has to be better than the
+model as it is by more than the noise between them. It also has to hold at twice the learning rate,
+which a start close to divergence does not. If the default rule has found that the network is dead
+or explodes, the start only must not be worse: a dead network rests on a plateau that is longer
+than these trainings.
 """
 
 from __future__ import annotations
