@@ -41,15 +41,17 @@ def nio_(
     Args:
         model: Any module.
         batches: Batches as for :func:`optimize`.
-        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the bound of
-            the gradient norm is taken from the loss.
+        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the limits
+            of the rule are multiples of the loss at small weights.
         optimizer: The optimizer that you will train with, or a function of parameters that makes
-            it. A start that its learning rate does not suit is shrunk, and the result is verified.
+            it. If its first step would be too long, all weights are shrunk. The result is checked,
+            see ``verify``.
         verify: With an ``optimizer``, compare short trainings before the model is changed, at most
-            60 steps together: from the model as it is, from the result, and from one factor for
-            every layer that gives its output unit variance, if this raises the agreement on a
-            held-out batch; else from the result with its log-scales halved. The best of them is
-            applied, or nothing; ``result.verified`` says which.
+            60 steps together. They start from the model as it is, from the result, and from one
+            factor for every layer that gives its output unit variance. The last one is tried only
+            if it raises the agreement on a held-out batch; otherwise the result with halved
+            log-scales is tried. The best start is applied, or nothing; ``result.verified`` says
+            which.
         **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
             :func:`optimize`, for example ``compute_loss=`` or ``engine=``.
 
