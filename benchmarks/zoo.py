@@ -352,8 +352,8 @@ def _movement(records: list[dict[str, Any]]) -> str:
     return (
         f"{MOVEMENT} {len(records) - len(changed)} of them as they are and changes "
         f"{len(changed)}. On the held-out batch, the gradient norm of those that it changes falls "
-        f"by more than 1% in {len(smaller)} and rises by more than 1% in {len(larger)}; the loss is "
-        f"lower in {lower}."
+        f"by more than 1% in {len(smaller)} and rises by more than 1% in {len(larger)}; the loss "
+        f"is lower in {lower}."
     )
 
 
