@@ -142,7 +142,7 @@ CHOICES: dict[str, Callable[[Row], str]] = {
     "verified: the result, or half of it": lambda row: decided(row, lambda r: "half"),
     "verified: the result, or one factor a layer": lambda row: decided(row, lambda r: "layers"),
     "the same, if the agreement rises; else half": lambda row: decided(row, _second),
-    "**the same; in place of a broken start, it only must not be worse**": lambda row: decided(
+    "**the same; a broken start is replaced unless the new one is worse**": lambda row: decided(
         row, _second, True
     ),
 }

@@ -351,8 +351,9 @@ def _movement(records: list[dict[str, Any]]) -> str:
     lower = sum(r["loss_after"] < r["loss_before"] for r in changed)
     return (
         f"{MOVEMENT} {len(records) - len(changed)} of them as they are and changes "
-        f"{len(changed)}. On the held-out batch, the gradient norm of these is smaller afterwards "
-        f"in {len(smaller)} and larger in {len(larger)}, and the loss is lower in {lower}."
+        f"{len(changed)}. On the held-out batch, the gradient norm of those that it changes falls "
+        f"by more than 1% in {len(smaller)} and rises by more than 1% in {len(larger)}; the loss "
+        f"is lower in {lower}."
     )
 
 

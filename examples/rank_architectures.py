@@ -108,13 +108,16 @@ def page(rows: dict[str, dict[str, float]], seeds: int, resamples: int) -> str:
         lines.append(f"| {metric} | {value:+.2f} | {low:+.2f} to {high:+.2f} |")
     lines += [
         "",
+        "<details>",
+        "<summary>All networks</summary>",
+        "",
         f"| network | accuracy | {' | '.join(METRICS)} |",
         "|---" * (len(METRICS) + 2) + "|",
     ]
     for name, row in sorted(rows.items(), key=lambda item: -item[1]["accuracy"]):
         values = " | ".join(f"{row[metric]:.3g}" for metric in METRICS)
         lines.append(f"| {name} | {row['accuracy']:.1%} | {values} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "</details>"]) + "\n"
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ A deep residual network without BatchNorm explodes from Kaiming initialization. 
 
 import copy
 
-import matplotlib.pyplot as plt
 import torch
 
 import neuroinit as ni
@@ -45,7 +44,7 @@ result = ni.nio_(optimized, batches, progress=False)
 print(result)
 
 # %%
-# The history of the run shows how the factor was found: one batch a step.
+# The history of the run shows how the factor was found, with one batch per step.
 
 ni.plots.history(result)
 
@@ -62,10 +61,11 @@ for name, run in runs.items():
     print(f"{name}:", "diverged" if run.diverged else f"test accuracy {run.accuracy:.1%}")
 
 # %%
-# The loss of the first network begins in the hundreds and is no longer finite after a few steps.
+# The loss of the first network begins in the hundreds and is no longer finite after a few steps. A cross marks that.
+# Losses above 1000 are drawn at 1000.
 
-figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-for name, run in runs.items():
-    axes.semilogy(run.losses, label=name, marker="x" if run.diverged else None)
-axes.set(xlabel="training step", ylabel="training loss", ylim=(None, 1e3))
-legend = axes.legend()
+figure, axes = ni.plots.figure(1, width=5)
+colors = (ni.plots.BEFORE, ni.plots.AFTER)
+for (name, run), color in zip(runs.items(), colors, strict=True):
+    ni.plots.draw_losses(axes[0, 0], [run.losses], color, name, ceiling=1e3)
+figure

@@ -13,7 +13,6 @@ compare its Kaiming start with a warmup and with ``nio_``.
 
 import copy
 
-import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 
@@ -74,13 +73,14 @@ for name, run in runs.items():
     print(f"{name}:", "diverged" if run.diverged else f"test accuracy {run.accuracy:.1%}")
 
 # %%
-# Without ``nio_`` the loss begins in the hundreds and is no longer finite after a few steps, with warmup, too.
+# Without ``nio_`` the loss begins in the hundreds and is no longer finite after a few steps, also with warmup. A cross
+# marks that. Losses above 1000 are drawn at 1000.
 
-figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-for name, run in runs.items():
-    axes.semilogy(run.losses, label=name, marker="x" if run.diverged else None)
-axes.set(xlabel="training step", ylabel="training loss", ylim=(None, 1e3))
-legend = axes.legend()
+figure, axes = ni.plots.figure(1, width=5)
+colors = (ni.plots.BEFORE, "#9a6a00", ni.plots.AFTER)
+for (name, run), color in zip(runs.items(), colors, strict=True):
+    ni.plots.draw_losses(axes[0, 0], [run.losses], color, name, ceiling=1e3)
+figure
 
 # %%
 # This is one seed of one small model: an illustration. What holds over many networks and seeds is in

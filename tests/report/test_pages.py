@@ -214,3 +214,14 @@ def test_the_choice_has_every_candidate(choice, pages):
     assert [values(row)[0] for row in rows] == pytest.approx(
         [record.scores[0] for record in choice.candidates], rel=1e-4
     )
+
+
+def test_a_model_that_was_left_alone_is_shown_once(small_model, digits_like, tmp_path):
+    result = ni.optimize(small_model, digits_like, progress=False)
+    assert set(result.scales.values()) == {1.0}
+    result.report(tmp_path / "report.html")
+    words = read(tmp_path / "report.html").words()
+    assert "1 batch of" in words
+    assert "Nothing was changed, so both columns are the same." in words
+    assert "Every step." not in words  # one step is no curve
+    assert "went from" not in words

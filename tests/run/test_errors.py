@@ -29,12 +29,12 @@ def per_token(output, target):
             TypeError,
             r"tuple` of tensors. Wrap a single batch in a list: `\[\(inputs, targets\)\]`",
         ),
-        ({"batches": iter([torch.randn(16, 4)])}, TypeError, "is no pair .*compute_loss"),
-        ({"batches": [{"x": torch.randn(16, 4)}]}, TypeError, "`dict` is no pair"),
+        ({"batches": iter([torch.randn(16, 4)])}, TypeError, "is not a pair .*compute_loss"),
+        ({"batches": [{"x": torch.randn(16, 4)}]}, TypeError, "`dict` is not a pair"),
         (
             {"batches": [(torch.randn(16, 4), torch.zeros(16), torch.zeros(16))]},
             TypeError,
-            "`tuple` and length 3 is no pair",
+            "`tuple` and length 3 is not a pair",
         ),
         (
             {"batches": [(torch.randn(1, 4), torch.zeros(1).long())]},
@@ -80,7 +80,7 @@ def test_bad_arguments(small_model, digits_like, arguments, error, message):
 
 
 def test_an_unknown_field_lists_the_fields(small_model, digits_like):
-    with pytest.raises(TypeError, match=r"`step` is no argument of `nio_`.*steps, lr"):
+    with pytest.raises(TypeError, match=r"`step` is not an argument of `nio_`.*steps, lr"):
         ni.nio_(small_model, digits_like, step=3)
 
 

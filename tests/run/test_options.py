@@ -53,7 +53,7 @@ def test_the_signature_shows_every_option_with_its_default(function):
 @pytest.mark.parametrize("function", FIELDS, ids=lambda f: f.__name__)
 def test_an_unknown_option_is_named(function):
     arguments = () if function not in LEARNED else ([torch.randn(4, 3)],)
-    with pytest.raises(TypeError, match=rf"`stepz` is no argument of `{function.__name__}`"):
+    with pytest.raises(TypeError, match=rf"`stepz` is not an argument of `{function.__name__}`"):
         function(nn.Linear(3, 2), *arguments, stepz=3)
 
 

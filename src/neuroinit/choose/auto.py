@@ -100,7 +100,7 @@ def auto_(
             parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched, nor
             are parameters that it does not hold. Call this before a scheduler changes its learning
             rate.
-        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         budget: Training steps of all rollouts together. Making the candidates comes on top, and is
             part of the ``cost`` that the result states.
         candidates: Names and methods; by default NIO, LSUV, both, small residual branches, and

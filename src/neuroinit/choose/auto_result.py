@@ -86,7 +86,7 @@ class AutoResult(Reported):
     budget: int | None = None
 
     def apply_(self, model: nn.Module) -> nn.Module:
-        """Do to another model, with the same start, what was done to the first."""
+        """Apply the chosen initialization to another model with the same initial values."""
         for result in self.results:
             result.apply_(model)
         return model

@@ -67,7 +67,7 @@ def compare(
             It may return ``(score, losses)``: the losses are drawn by the report.
             With :class:`~neuroinit.Warmup` among the methods, and only then,
             ``train(model, warmup)``: it gets the ``Warmup``, or ``None`` for the other methods.
-        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         engine: As for :func:`optimize`.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         show: Print the table at the end.

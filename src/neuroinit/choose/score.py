@@ -51,7 +51,7 @@ def score(
         metrics: Which ones; all by default. The sample-wise ones share their gradients but for
             ``gradsign``.
         loss_fn: ``loss_fn(output, target)``.
-        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         targets: For ``agreement`` with ``compute_loss``: which entry of a batch has the targets; by
             default ``"labels"``, or 1 for pairs. Without targets that differ it is nan.
 

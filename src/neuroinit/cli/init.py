@@ -34,8 +34,8 @@ def init(
     the checkpoint into a model with as many classes as the data has:
     `model.load_state_dict(safetensors.torch.load_file("init.safetensors"))`
 
-    A step of NIO takes as long as several training steps. For large images on a CPU, use a
-    smaller `--batch-size`, or fewer steps as in `--method default+nio:steps=20`.
+    A step of NIO takes about as long as a training step, and several times as long with a number
+    for `gamma`. For large images on a CPU, use a smaller `--batch-size`.
 
     Example: `neuroinit init --model timm:resnet18 --data folder:imagenet --image-size 224`
 

@@ -55,7 +55,7 @@ def _cover(size: int, count: int, overlap: float) -> list[Interval]:
 
 
 def _paper(size: int, count: int, overlap: float) -> list[Interval]:
-    """Eq. 7 to the letter; for D > 2 it leaves the end of the batch unused."""
+    """Exactly Eq. 7; for D > 2 it leaves the end of the batch unused."""
     length = math.ceil(size / (count - _exact(overlap)))
     starts = [math.floor(length * d * (1 - _exact(overlap))) for d in range(count)]
     return [(start, min(start + length, size)) for start in starts]

@@ -160,8 +160,8 @@ def draw_layers(ax: Axes, before: GradientStats, after: GradientStats, quantity:
     _draw_sides(ax, before, after, quantity)
     mark_groups(ax, [layer.name for layer in before.layers], labels=False)
     ax.set_xlabel("tensor, first to last", fontsize=NORMAL)
-    ax.set_title(f"{TITLES[quantity]} of every tensor", fontsize=9)
-    ax.legend(handles=_handles(both=True), fontsize=NORMAL, framealpha=0.8, edgecolor="none")
+    ax.set_ylabel(f"{TITLES[quantity]} of every tensor", fontsize=NORMAL)
+    legend_above(ax, _handles(both=True))
 
 
 def both_sides(result: Result) -> tuple[GradientStats, GradientStats]:

@@ -16,6 +16,7 @@ from neuroinit.plots.style import (
     METHODS,
     NORMAL,
     SMALL,
+    legend_above,
     log_axis,
     one_column,
 )
@@ -101,7 +102,13 @@ def comparison_curves(comparison: Comparison, quantity: str) -> dict[str, list[S
     return found
 
 
-def draw_losses(ax: Axes, curves: Sequence[Sequence[float]], color: str, label: str) -> None:
+def draw_losses(
+    ax: Axes,
+    curves: Sequence[Sequence[float]],
+    color: str,
+    label: str,
+    ceiling: float = math.inf,
+) -> None:
     """Training losses of several seeds in one colour, on a logarithmic axis.
 
     A cross marks where a loss was not finite.
@@ -111,17 +118,19 @@ def draw_losses(ax: Axes, curves: Sequence[Sequence[float]], color: str, label: 
         curves: The losses of each seed.
         color: Of all lines.
         label: In the legend.
+        ceiling: A loss above it is drawn at it.
 
     Example:
         >>> from neuroinit.plots.style import figure
         >>> made, axes = figure(1)
         >>> draw_losses(axes[0, 0], [[2.0, 1.0], [2.0, math.inf]], "C0", "SGD")
     """
-    _draw_curves(ax, curves, math.inf, color=color, label=label, linewidth=1, alpha=0.8)
+    _draw_curves(ax, curves, ceiling, color=color, label=label, linewidth=1, alpha=0.8)
     log_axis(ax.yaxis)
     ax.locator_params(axis="x", integer=True)
-    ax.set_xlabel("step", fontsize=NORMAL)
-    ax.legend(fontsize=NORMAL, frameon=False)
+    ax.set_xlabel("training step", fontsize=NORMAL)
+    ax.set_ylabel("training loss", fontsize=NORMAL)
+    legend_above(ax, columns=2)
 
 
 def _lines(

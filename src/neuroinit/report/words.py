@@ -163,6 +163,11 @@ def changes(result: Result) -> str:
     return " ".join(found) or "No tensor was changed."
 
 
+def unchanged(result: Result) -> bool:
+    """Whether the model is as it was: all scales are 1, and nothing was drawn."""
+    return not result.drawn and all(scale == 1 for scale in result.scales.values())
+
+
 def _moves(scales: Sequence[float]) -> str:
     """How many tensors were enlarged, shrunk and left alone."""
     shrunk, enlarged = moved(scales)
@@ -199,6 +204,8 @@ def cosine_note(result: Result, verdict: Verdict) -> str:
     before, after = result.before, result.after
     if before is None or after is None:
         return ""
+    if unchanged(result):
+        return "Nothing was changed, so both columns are the same."
     change = f"from {number(before.cosine)} to {number(after.cosine)}"
     if abs(after.cosine - before.cosine) < EQUAL:
         return f"GradCosine hardly changed: {change}."

@@ -41,16 +41,17 @@ def nio_(
     Args:
         model: Any module.
         batches: Batches as for :func:`optimize`.
-        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the bound of
-            the gradient norm is taken from the loss.
+        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the limits
+            of the rule are multiples of the loss at small weights.
         optimizer: The optimizer that you will train with, or a function of parameters that makes
-            it. A start that its learning rate does not suit is shrunk, and the result is verified.
+            it. If its first step would be too long, all weights are shrunk. The result is checked,
+            see ``verify``.
         verify: With an ``optimizer``, compare short trainings before the model is changed, at most
-            60 steps together: from the model as it is, from the result, and from other scales if
-            they raise the agreement on a held-out batch. These are one factor for every layer that
-            gives its output unit variance, and small residual branches
-            (:class:`SmallBranches`). Without them, the result with its log-scales halved is
-            tried. The best is applied, or nothing; ``result.verified`` says which.
+            60 steps together. They start from the model as it is, from the result, and from other
+            scales if these raise the agreement on a held-out batch: one factor for every layer that
+            gives its output unit variance, and small residual branches (``SmallBranches``).
+            Otherwise the result with halved log-scales is tried. The best start is applied, or
+            nothing; ``result.verified`` says which.
         **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
             :func:`optimize`, for example ``compute_loss=`` or ``engine=``.
 

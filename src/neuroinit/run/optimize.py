@@ -55,7 +55,7 @@ def optimize(
     batch_dim: int = 0,
     targets: Targets | None = None,
 ) -> Result:
-    """Find an initialization for a model, by default one scale per tensor; the model is unchanged.
+    """Find a better initialization for a model, and return it; the model is unchanged.
 
     Args:
         model: Any module. Wrappers (DDP, ``torch.compile``) are removed.

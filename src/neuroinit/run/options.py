@@ -217,7 +217,7 @@ def checked_fields(
     unknown = [field for field in fields if field not in known]
     if unknown:
         raise TypeError(
-            f"`{unknown[0]}` is no argument of `{name}` and no field of `{kind.__name__}`. "
+            f"`{unknown[0]}` is not an argument of `{name}` or a field of `{kind.__name__}`. "
             f"The fields are: {', '.join(known)}."
         )
     return fields, passed

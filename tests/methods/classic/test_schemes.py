@@ -251,7 +251,7 @@ def test_fields_out_of_range(kind, fields):
 
 
 def test_an_unknown_field_names_the_function():
-    with pytest.raises(TypeError, match=r"`fan` is no argument of `kaiming_` .*mode"):
+    with pytest.raises(TypeError, match=r"`fan` is not an argument of `kaiming_` .*mode"):
         ni.kaiming_(nn.Linear(2, 2), fan="in")
 
 

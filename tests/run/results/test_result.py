@@ -99,8 +99,8 @@ def error_of(path):
         ("drawn", {"0.weight": {"kind": "odd", "size": 1.0}}, "kind = 'odd'"),
         ("drawn", {"0.weight": {"kind": "normal", "size": "x"}}, "size = 'x'"),
         ("digests", {"0.weight": [1]}, "should be two integers"),
-        ("history", [{"step": "x"}], "is no complete result"),
-        ("before", {"loss": 0.0}, "is no complete result"),
+        ("history", [{"step": "x"}], "is not a complete result"),
+        ("before", {"loss": 0.0}, "is not a complete result"),
         ("held_out", 1, "`held_out` should be a bool"),
     ],
 )

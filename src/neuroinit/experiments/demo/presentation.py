@@ -16,6 +16,8 @@ from neuroinit.gradients.statistics.gradient_stats import GradientStats
 if TYPE_CHECKING:
     from rich.table import Table
 
+HIGHEST = 1e3  # a loss above it is drawn at it, so that the curves that train stay readable
+
 Row = TypedDict(
     "Row",
     {
@@ -57,8 +59,7 @@ def text(found: Sequence[Row]) -> str:
     return (
         f"From Kaiming's weights: {kaiming}. From the same weights after NIO: {nio}. A cross in "
         "the figure marks a loss that is not finite. This does not show that NIO helps a network "
-        "that already trains, that a higher GradCosine is the reason (see the figure), or anything "
-        "about accuracy on larger tasks."
+        "that already trains, or anything about accuracy on larger tasks."
     )
 
 
@@ -94,15 +95,26 @@ def table(found: Sequence[Row], title: str) -> Table:
 
 
 def draw(pairs: Sequence[Pair], path: Path) -> None:
-    """Draw loss curves of all seeds, and norm and cosine of every tensor for seed 0."""
-    figure, axes = plots.figure(3, len(NETWORKS))
+    """Draw loss curves of all seeds, and the gradient norm of every tensor for seed 0."""
+    figure, axes = plots.figure(2, len(NETWORKS), width=4.2, height=2.5)
     for row, network in zip(axes, NETWORKS, strict=True):
         mine = [pair for pair in pairs if pair.network == network]
-        plots.draw_losses(row[0], [p.kaiming.losses for p in mine], plots.BEFORE, "Kaiming")
-        plots.draw_losses(row[0], [p.nio.losses for p in mine], plots.AFTER, "Kaiming, then NIO")
-        row[0].set_title(f"{network}: training loss", fontsize=9)
+        for runs, color, name in (
+            ([pair.kaiming for pair in mine], plots.BEFORE, "Kaiming"),
+            ([pair.nio for pair in mine], plots.AFTER, "then nio_"),
+        ):
+            losses = [run.losses for run in runs]
+            plots.draw_losses(row[0], losses, color, f"{name}: {_ends(runs)}", HIGHEST)
+        row[0].set_title(network, loc="left", fontsize=9, pad=18)
         before, after = mine[0].result.before, mine[0].result.after
         if before and after:
             plots.draw_layers(row[1], before, after, "norm")
-            plots.draw_layers(row[2], before, after, "cosine")
     save_figure(figure, path)
+
+
+def _ends(runs: Sequence[Training]) -> str:
+    """How the trainings of one start end, for the legend."""
+    diverged = sum(run.diverged for run in runs)
+    if diverged:
+        return f"{diverged} of {len(runs)} diverge"
+    return f"{100 * statistics.mean(run.accuracy for run in runs):.0f}% test accuracy"

@@ -58,7 +58,7 @@ def gradient_stats(
         split: ``"cover"``, ``"paper"`` (Eq. 7) or ``"reference"`` (the authors' code).
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
             Sample-wise quantities of a model with BatchNorm use those of the whole batch.
-        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         cut: As for :func:`optimize`.
         batch_dim: The dimension of samples in tensors.
         agreement: Compute ``stats.agreement``, too, from the same inputs with the targets of other
@@ -119,7 +119,7 @@ def gradsign(
         model: Any module. It is left as it was.
         batch: ``(inputs, targets)``, or anything with ``compute_loss``.
         loss_fn: ``loss_fn(output, target)``.
-        compute_loss: ``compute_loss(model, batch)`` for batches that are no pairs.
+        compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         cut: As for :func:`optimize`.
         batch_dim: The dimension of samples in tensors.
 

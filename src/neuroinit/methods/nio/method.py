@@ -42,7 +42,7 @@ class NIO(Method):
     A network that works is left alone. One that explodes or is dead gets one factor for all its
     weights, see :class:`CommonFactor`; only first-order gradients are needed for this. With a
     number for ``gamma``, the gradient norm is brought to it, see :class:`HeldNorm`. :meth:`paper`
-    and :meth:`reference` are the paper to the letter and the authors' released code.
+    is the method exactly as in the paper, and :meth:`reference` the authors' released code.
 
     Args:
         gamma: Bound of the gradient norm; ``"auto"`` for none. For rules that need one, ``"auto"``
@@ -108,7 +108,7 @@ class NIO(Method):
 
     @classmethod
     def paper(cls, preset: str | None = None, **changes: Any) -> NIO:
-        """The paper to the letter: Alg. 3, Eq. 7, plain steps.
+        """Exactly as in the paper: Alg. 3, Eq. 7, plain steps.
 
         Args:
             preset: One of the paper's settings (Appendix B), by name: see ``neuroinit.PRESETS``;

@@ -70,7 +70,7 @@ def check_pair(batch: Batch) -> None:
         raise TypeError(
             f"A batch of type `{type(batch).__name__}`"
             + (f" and length {len(batch)}" if isinstance(batch, (tuple, list)) else "")
-            + " is no pair `(inputs, targets)`. Yield pairs, or pass `compute_loss`, "
+            + " is not a pair `(inputs, targets)`. Yield pairs, or pass `compute_loss`, "
             "for example `compute_loss=lambda model, batch: model(**batch).loss`."
         )
 

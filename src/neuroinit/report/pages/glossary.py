@@ -26,9 +26,10 @@ GLOSSARY = (
     (
         "Agreement",
         "The mean cosine between the gradients of two sub-batches, after subtracting the gradient "
-        "for the same inputs with the targets of other samples. It counts only what inputs and "
-        "targets say together. It is 1 if all sub-batches agree, near 0 if they have nothing in "
-        "common, and below 0 if the network ignores its input (-1/7 with 8 sub-batches).",
+        "for the same inputs with the targets of other samples. It counts only what can be "
+        "learned from inputs and targets together. It is 1 if all sub-batches agree, near 0 if "
+        "they have nothing in common, and below 0 if the network ignores its input (-1/7 with 8 "
+        "sub-batches).",
     ),
     (
         "Bound",

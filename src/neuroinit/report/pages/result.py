@@ -68,7 +68,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     steps = len(result.history)
     size = result.about.batch_size if result.about else None
     samples = f" of {size} samples" if size else ""
-    used = f"{steps}{samples}, one for each step" if steps else "none"
+    batches = "1 batch" if steps == 1 else f"{steps} batches"
+    used = f"{batches}{samples}, one per step" if steps else "none"
     held = "; 1 held-out batch" if result.held_out and result.after else ""
     seconds = sum(record.seconds for record in result.history)
     took = f" in {seconds:.1f} s ({result.stopped})" if steps else ""
@@ -98,20 +99,25 @@ def _agreement_note(result: Result) -> str:
     before, after = result.before, result.after
     if before is None or after is None or math.isnan(before.agreement + after.agreement):
         return ""
+    change = f"went from {number(before.agreement)} to {number(after.agreement)}"
+    if words.unchanged(result):
+        change = f"is {number(after.agreement)}"
     return (
-        "The agreement leaves out what a network can learn while it ignores its input. It went "
-        f"from {number(before.agreement)} to {number(after.agreement)}; a network that ignores "
-        f"its input has about {number(-1 / (len(after.norms) - 1))}."
+        "The agreement leaves out what a network can learn while it ignores its input. It "
+        f"{change}; a network that ignores its input has about "
+        f"{number(-1 / (len(after.norms) - 1))}."
     )
 
 
 def _charts(result: Result) -> str:
     found = []
     note = words.cosine_pointer(result)
-    if recorded(result.history):
+    if len(result.history) > 1 and recorded(result.history):
         text = f"{words.history_note(result)} {note}".strip()
         found.append(chart("steps", plots.history(result), "Every step.", text))
     sides = [stats for stats in (result.before, result.after) if stats is not None]
+    if words.unchanged(result):
+        sides = sides[-1:]  # before and after are the same
     if sides:
         text = f"Filled circles are weights, open diamonds are biases. {note}".strip()
         found.append(chart("tensors", plots.layers(*sides), "Gradient of every tensor.", text))

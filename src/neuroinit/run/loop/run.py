@@ -114,7 +114,7 @@ class Run:
                 return batch, f"the batches ended, {steps} steps were wanted"
             batch = self.problem.prepare(found)
             record = self._guarded_step(step, batch)
-            bar.show(step + 1, _summary(record))
+            bar.show(step + 1, self._summary(record))
             if self.now.still >= PATIENCE:
                 return batch, self.settled
             if step + 1 < steps and self.checkpoint.due(step + 1):
@@ -133,7 +133,7 @@ class Run:
             raise failed from error
         self.now.history.append(record)
         if self.ranks.rank == 0:
-            log.debug("Step %d: loss %.4g  %s", step, record.loss, _summary(record))
+            log.debug("Step %d: loss %.4g  %s", step, record.loss, self._summary(record))
         if self.on_step is not None:
             with allowed():
                 self.on_step(record)
@@ -209,6 +209,15 @@ class Run:
             value=found.value,
         )
 
+    def _summary(self, record: StepRecord) -> str:
+        """Cosine and norm of a step, and whether the norm was too high."""
+        seen = [("cosine", record.cosine, ".3f"), ("norm", record.norm, ".3g")]
+        parts = [f"{name} {value:{form}}" for name, value, form in seen if not math.isnan(value)]
+        if record.constrained:  # without a number for `gamma` there is no bound to name
+            bounded = getattr(self.now.method, "gamma", None) != "auto"
+            parts.append("above the bound" if bounded else "explodes")
+        return "  ".join(parts)
+
     def _finish(self, supply: Supply, last: Any, stopped: str) -> Result:
         """Statistics before and after, on a held-out batch if there is one."""
         problem, now = self.problem, self.now
@@ -225,13 +234,6 @@ class Run:
         after = before if same else measured(problem.at(now.scales), batch, now)
         size = problem.layout.size(batch)
         return make_result(problem, now, stopped, True, before, after, held_out, size)
-
-
-def _summary(record: StepRecord) -> str:
-    bound = "above the bound" if record.constrained else "within the bound"
-    seen = [("cosine", record.cosine, ".3f"), ("norm", record.norm, ".3g")]
-    parts = [f"{name} {value:{form}}" for name, value, form in seen if not math.isnan(value)]
-    return f"{'  '.join(parts)}, {bound}" if parts else ""
 
 
 def _moves(moved: Tensor, scales: Tensor, tolerance: float) -> bool:

@@ -34,7 +34,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a result that :meth:`Result.save` wrote.
 
     Raises:
-        ValueError: If the file is no such result, or is damaged.
+        ValueError: If the file is not a saved result, or is damaged.
         OSError: If it cannot be read.
 
     Example:
@@ -56,7 +56,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     try:
         return _from_json(data)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"`{path}` is no complete result, or is damaged: {error}.") from error
+        raise ValueError(f"`{path}` is not a complete result, or is damaged: {error}.") from error
 
 
 def _from_json(data: dict[str, Any]) -> Result:
