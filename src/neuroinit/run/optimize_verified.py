@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -21,7 +20,7 @@ from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.parameters.selection import unwrap
-from neuroinit.model.problem import LossFunction
+from neuroinit.model.problem import LossFunction, Problem
 from neuroinit.run.optimize import optimize
 from neuroinit.run.results.result import Result
 from neuroinit.run.verify import BRANCHES, LAYERS, WHOLE, verified
@@ -78,14 +77,14 @@ def optimize_verified(
     found = {WHOLE: optimize(model, kept, loss_fn, method, **options)}
     default = isinstance(method, NIO) and isinstance(method.rule, CommonFactor)
     if default and not is_sharded_model(unwrap(model)):
-        found |= _alternatives(model, kept.filled(), loss_fn, method, options)
+        found |= _alternative(model, kept.filled(), loss_fn, method, options)
     layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
     shown = options.get("progress", True)
     loss = loss_fn, compute_loss
     return verified(model, found, kept.filled(), *loss, optimizer, layout, shown, default)
 
 
-def _alternatives(
+def _alternative(
     model: nn.Module,
     batches: list[Batch],
     loss_fn: LossFunction | None,
@@ -94,27 +93,25 @@ def _alternatives(
 ) -> dict[str, Result]:
     """Other scales that are worth a training, since they raise the agreement on a held-out batch.
 
-    Unit variance of every layer suits plain networks. In residual networks and transformers it
-    lowers the agreement, and does harm. Small branches are for these. See
+    Small branches for a network that has some, else unit variance of every layer: in residual
+    networks and transformers that does harm, which short trainings do not always show. See
     ``docs/evidence/defaults.md``.
     """
-    kinds: dict[str, Callable[..., Initialization]] = {
-        LAYERS: partial(LSUV, redraw=False),
-        BRANCHES: SmallBranches,
-    }
+    layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
+    problem = Problem(model, loss_fn, options.get("compute_loss"), layout=layout)
+    include, exclude = method.include, method.exclude
     passed = {name: value for name, value in options.items() if name in PASSED}
-    found: dict[str, Result] = {}
-    for name, kind in kinds.items():
-        tried = kind(include=method.include, exclude=method.exclude)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # the method has warned
-                result = optimize(model, batches, loss_fn, tried, progress=False, **passed)
-        except (GradientError, ValueError):  # it is not for this model or these batches
-            continue
-        if _agrees_more(result):
-            found[name] = result
-    return found
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the method has warned
+            residual = bool(SmallBranches.ends(problem, problem.prepare(batches[0])))
+            tried: Initialization = LSUV(redraw=False, include=include, exclude=exclude)
+            if residual:
+                tried = SmallBranches(include=include, exclude=exclude)
+            result = optimize(model, batches, loss_fn, tried, progress=False, **passed)
+    except (GradientError, ValueError):  # it is not for this model or these batches
+        return {}
+    return {BRANCHES if residual else LAYERS: result} if _agrees_more(result) else {}
 
 
 def _agrees_more(result: Result) -> bool:

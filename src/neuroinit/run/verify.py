@@ -1,13 +1,13 @@
 """A check before a model is changed: short trainings from its own values and from the result.
 
 Besides the result, other scales are tried if NIO's default rule is used and the agreement confirms
-them: one factor for every layer, and small residual branches; else the result with its log-scales
-halved. The best one is applied, or nothing. All trainings use the user's optimizer and the same
-batches, on copies of the parameters. Other batches validate: a start has to be better than the
-model as it is by more than the noise between them. It also has to hold at twice the learning rate,
-which a start close to divergence does not. If the default rule has found that the network is dead
-or explodes, the start only must not be worse: a dead network rests on a plateau that is longer
-than these trainings.
+them: small residual branches, or one factor for every layer of a network without branches; else
+the result with its log-scales halved. The best one is applied, or nothing. All trainings use the
+user's optimizer and the same batches, on copies of the parameters. Other batches validate: a start
+has to be better than the model as it is by more than the noise between them. It also has to hold at
+twice the learning rate, which a start close to divergence does not. If the default rule has found
+that the network is dead or explodes, the start only must not be worse: a dead network rests on a
+plateau that is longer than these trainings.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Rollout, lead, mean, split_batches
 
-STEPS = 10  # of a training; four of them at most
-FASTER_STEPS = 18  # of the training at a higher learning rate: 58 steps in all
+STEPS = 12  # of a training; three of them at most
+FASTER_STEPS = 18  # of the training at a higher learning rate: 54 steps in all
 HIGHER_RATE = 2.0  # factor of the learning rate
 STANDARD_ERRORS = 2.0  # by which a result has to be better
 WHOLE, HALF, LAYERS, BRANCHES = "whole", "half", "layer by layer", "to residual branches"
