@@ -197,9 +197,9 @@ def _defaults() -> str:
 
 
 def _layer_factors() -> str:
-    from benchmarks import agreement_ascent, layer_factors
+    from benchmarks import agreement_ascent, candidates, layer_factors
 
-    return f"{layer_factors.tables()}\n\n{agreement_ascent.table()}"
+    return f"{layer_factors.tables()}\n\n{agreement_ascent.table()}\n\n{candidates.table()}"
 
 
 def _fresh() -> str:
