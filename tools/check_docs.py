@@ -205,7 +205,7 @@ def _layer_factors() -> str:
 def _fresh() -> str:
     from benchmarks.fresh import tables
 
-    return tables()
+    return f"{tables('fresh')}\n\n{tables('letters')}"
 
 
 def _zoo() -> str:
