@@ -205,8 +205,9 @@ def _silent(trainer: Trainer, module: LightningModule) -> Iterator[None]:
 
 def _loaded_by_tuner(module: nn.Module) -> bool:
     """Whether a tuner is about to restore this module, which leaves it as fresh as it was."""
-    trainer = module._trainer if isinstance(module, LightningModule) else None
-    running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
+    if not isinstance(module, LightningModule) or module._trainer is None:
+        return False
+    running = module.trainer.state.status == TrainerStatus.RUNNING
     return running and _restored_by_tuner(module.trainer)
 
 

@@ -187,4 +187,4 @@ def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return found
 
 
-nn.Module.load_state_dict = _noting_load  # type: ignore[method-assign,assignment]
+nn.Module.load_state_dict = _noting_load  # type: ignore[method-assign]
