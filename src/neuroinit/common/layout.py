@@ -87,6 +87,10 @@ class BatchLayout:
             raise ValueError("Batches with `cut=` cannot be joined.")
         return self._join(list(batches), self._interpret(batches[0])[1], 0)
 
+    def has_rows(self, batch: Batch) -> bool:
+        """Whether samples are the rows of tensors only, along ``dim``."""
+        return not self.custom and self._interpret(batch)[1] is None and _has_rows(batch)
+
     def with_other_targets(self, batch: Batch, shift: int) -> Batch:
         """The same inputs; sample ``i`` has the targets of sample ``i + shift``, cyclically.
 
@@ -225,6 +229,12 @@ def batch_layout(cut: Cut | None, batch_dim: int, targets: Targets | None = None
 
 def _is_nested(part: Any) -> bool:
     return isinstance(part, Tensor) and part.is_nested
+
+
+def _has_rows(part: Any) -> bool:
+    if isinstance(part, PackedSequence) or _is_nested(part) or _is_sliceable(part):
+        return isinstance(part, Tensor) and not part.is_nested
+    return all(map(_has_rows, children(part)))
 
 
 def _are_samples(part: Any, reading: Reading | None, depth: int) -> bool:
