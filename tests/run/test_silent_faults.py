@@ -270,6 +270,23 @@ def test_other_operators_without_double_backward_go_by_differences(case, name):
     assert result.engine == "differences"
 
 
+def test_differences_name_a_loss_that_stops_gradients():
+    torch.manual_seed(0)
+    batches = [torch.randn(16, 4, dtype=torch.float64) for _ in range(3)]
+
+    def loss(model, batch):
+        return (model(batch) * model(batch).detach()).mean()
+
+    with pytest.raises(ValueError, match=r"too inexact.*stops gradients by `\.detach\(\)`"):
+        ni.optimize(
+            nn.Linear(4, 3).double(),
+            batches,
+            compute_loss=loss,
+            method=ni.NIO.paper(steps=1),
+            engine="differences",
+        )
+
+
 def test_time_first_batches():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 3))
