@@ -220,3 +220,42 @@ def test_joining_packed_sequences():
 def test_batches_of_different_lengths_cannot_be_joined():
     with pytest.raises(ValueError, match=r"shapes \[\(2, 3\), \(2, 4\)\] cannot be joined"):
         SAMPLES_FIRST.join([torch.zeros(2, 3), torch.zeros(2, 4)])
+
+
+def image():
+    return torch.zeros(3, 5, 5)
+
+
+def boxes(count):
+    return {"boxes": torch.zeros(count, 4), "labels": torch.zeros(count)}
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("kind", [
+    lambda n: ([image() for _ in range(n)], [boxes(3) for _ in range(n)]),  # as many as channels
+    lambda n: {"images": torch.zeros(n, 3, 5, 5), "targets": [boxes(n) for _ in range(n)]},
+    lambda n: [{"image": image(), "height": 5} for _ in range(n)],
+    lambda n: [(image(), 7) for _ in range(n)],
+    lambda n: [[image(), torch.tensor(7)] for _ in range(n)],
+])  # fmt: skip
+def test_lists_of_records_are_samples(kind, count):
+    batch = kind(count)
+    assert SAMPLES_FIRST.size(batch) == count
+    part = SAMPLES_FIRST.cut(batch, 0, 1)
+    leaves = torch.utils._pytree.tree_leaves(part)
+    assert SAMPLES_FIRST.size(part) == 1
+    assert all(t.shape[-2:] == (5, 5) for t in leaves if isinstance(t, Tensor) and t.ndim >= 3)
+
+
+def test_a_list_of_dicts_that_may_be_batches_is_refused():
+    with pytest.raises(ValueError, match=r"may hold 4 samples, or tensors of 3 samples each.*cut="):
+        SAMPLES_FIRST.size([{"image": image()} for _ in range(4)])
+
+
+def test_parts_are_read_like_the_batch_that_they_are_cut_from():
+    sequences = [torch.zeros(k, 2) for k in (2, 2, 3, 5)]
+    batch = sequences, torch.zeros(4)
+    part = SAMPLES_FIRST.settled(batch).cut(batch, 0, 2)  # two sequences of two steps
+    (first,), target = SAMPLES_FIRST.settled(batch).cut(part, 0, 1)
+    assert first.shape == (2, 2)
+    assert target.shape == (1,)

@@ -64,6 +64,12 @@ def test_a_state_dict_that_was_loaded_by_hand_is_left_alone():
     assert_left_alone(module, InitCallback(METHOD), "`Module` was loaded")
 
 
+def test_a_part_that_was_loaded_by_hand_is_left_alone():
+    module = Module()
+    module.body[0].load_state_dict(nn.Linear(4, 16).state_dict())
+    assert_left_alone(module, InitCallback(METHOD), r"its part `body\.0` was loaded.*include=")
+
+
 @pytest.mark.parametrize("same_trainer", [False, True])
 def test_weights_that_were_loaded_for_a_validation_are_left_alone(checkpoint, same_trainer):
     module, callback = Module(), InitCallback(METHOD)

@@ -94,6 +94,28 @@ def test_force_initializes_a_loaded_model_once(saved, tmp_path):
     assert callback.result is found
 
 
+class Plain(torch.nn.Module):
+    """No normalization layer tells that it was trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 3))
+
+    def forward(self, pixel_values, labels):
+        logits = self.body(pixel_values.flatten(1))
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_a_state_dict_that_was_loaded_by_hand_is_left_alone(tmp_path):
+    model, callback = Plain(), InitCallback(METHOD)
+    model.load_state_dict(Plain().state_dict())
+    before = weights(model)
+    with pytest.warns(UserWarning, match=r"`Plain` was loaded from a checkpoint or a state dict"):
+        trainer(model, vit, tmp_path, callback).train()
+    assert callback.result is None
+    assert untouched(model, before)
+
+
 @pytest.mark.skipif(OLD, reason="transformers 4 does not tell it from `from_pretrained`")
 def test_a_model_from_a_loaded_config_is_initialized(saved, tmp_path):
     config = transformers.AutoConfig.from_pretrained(saved)

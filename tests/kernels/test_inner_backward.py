@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacrev, jvp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from neuroinit.kernels.context import NotSeparableError
+from neuroinit.kernels.function_mode import ReplacedLayers
 from tests.kernels.passes import assert_near, in_pieces, ours, piece_by_piece, wanted
 from tests.kernels.zoo import CASES
 
@@ -125,3 +128,60 @@ def test_pieces_are_apart_or_said_not_to_be(name, kind):
     expected, expected_derivative = piece_by_piece(model, lambda x: kind(model, x), x, intervals)
     assert_near(gradients, expected, 1e-8)
     assert_near([derivative], [expected_derivative], 1e-8)
+
+
+class Checkpointed(nn.Module):
+    """A model that is run again in every backward pass."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return checkpoint(self.model, x, use_reentrant=False)
+
+
+def gradients_by_backward(model, x):
+    """``.backward`` of a vector, with a vector, into the inputs."""
+    x = x.clone().requires_grad_()
+    y = model(x)
+    y.backward(torch.cos(y.detach()), create_graph=True, inputs=[x])
+    return x.grad.square().flatten(1).sum(1)
+
+
+def unused_inputs(model, x):
+    x, z = x.clone().requires_grad_(), torch.ones(2, dtype=x.dtype, requires_grad=True)
+    gx, gz = torch.autograd.grad(model(x).sum(), [x, z], create_graph=True, materialize_grads=True)
+    return gx.square().flatten(1).sum(1) + gz.sum()
+
+
+# not `inner_step`: torch runs a checkpointed part again after `functional_call` has ended
+RUN_AGAIN = [penalty, laplacian, backward_into_grad, adversarial, gradients_by_backward,
+             unused_inputs]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", RUN_AGAIN)
+@pytest.mark.parametrize("name", ["linear", "layer_norm", "conv_batch_norm", "pre_norm_mlp"])
+def test_checkpointed_models_run_again_with_the_same_layers(name, kind):
+    model, x = CASES[name].make()
+    expected = wanted(model, lambda: kind(model, x).mean())
+    again = Checkpointed(model)
+    found = ours(again, lambda: kind(again, x).mean(), True)
+    assert_near(found.gradients, expected.gradients, 1e-8)
+    assert_near([found.derivative], [expected.derivative], 1e-8)
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda y, x: torch.autograd.grad(y, x),
+    lambda y, x: torch.autograd.grad(y.sum(), x, torch.ones(3)),
+    lambda y, x: torch.autograd.grad(y.sum(), [x.clone()]),
+    lambda y, x: torch.autograd.grad(y.sum().detach(), x),
+    lambda y, x: y.backward(),
+])  # fmt: skip
+def test_wrong_calls_have_the_errors_of_torch(wrong):
+    x = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(RuntimeError) as expected:
+        wrong(2 * x, x)
+    with ReplacedLayers(), pytest.raises(RuntimeError) as found:
+        wrong(2 * x, x)
+    assert str(found.value) == str(expected.value)

@@ -65,3 +65,13 @@ def test_gradient_statistics_of_a_detector():
     )
     assert stats.norm > 0
     assert len(stats.norms) == 4
+
+
+@pytest.mark.filterwarnings("ignore:The gradient norm is")
+def test_an_image_with_as_many_boxes_as_channels_is_one_sample():
+    """Such a sub-batch of one image looked like three samples, and ended the run."""
+    model, (images, targets) = detector(), next(batches(1, 4))
+    three = {"boxes": torch.cat([BOXES, BOXES[:1]]), "labels": torch.ones(3, dtype=torch.long)}
+    batch = images, [*targets[:3], three]
+    found = ni.gradient_stats(model, batch, compute_loss=detection_loss, sub_batches=4)
+    assert found.norms.shape == (4,)

@@ -270,6 +270,23 @@ def test_other_operators_without_double_backward_go_by_differences(case, name):
     assert result.engine == "differences"
 
 
+def test_differences_name_a_loss_that_stops_gradients():
+    torch.manual_seed(0)
+    batches = [torch.randn(16, 4, dtype=torch.float64) for _ in range(3)]
+
+    def loss(model, batch):
+        return (model(batch) * model(batch).detach()).mean()
+
+    with pytest.raises(ValueError, match=r"too inexact.*stops gradients by `\.detach\(\)`"):
+        ni.optimize(
+            nn.Linear(4, 3).double(),
+            batches,
+            compute_loss=loss,
+            method=ni.NIO.paper(steps=1),
+            engine="differences",
+        )
+
+
 def test_time_first_batches():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 3))
@@ -287,6 +304,28 @@ def test_time_first_batches():
     assert ours.scales == pytest.approx(wanted.scales, rel=1e-4)
     stats = ni.gradient_stats(model, batches[0], compute_loss=loss, batch_dim=1, sub_batches=4)
     assert len(stats.norms) == 4
+
+
+def test_every_function_takes_the_layout_of_a_batch():
+    torch.manual_seed(0)
+    batches = [(torch.randn(5, 16, 2), torch.randint(3, (5, 16))) for _ in range(3)]
+
+    def loss(model, batch):
+        return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+
+    def make():
+        return nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 3))
+
+    model, options = make(), {"compute_loss": loss}
+    wanted = ni.score(model, batches[0], batch_dim=1, **options)
+    cosine = ni.gradient_stats(model, batches[0], sub_batches="samples", batch_dim=1, **options)
+    assert wanted["gradcosine"] == pytest.approx(cosine.cosine)
+    same = {"seeds": [0], "show": False, "progress": False, "methods": [ni.NIO(steps=2)], **options}
+    table = ni.compare(make, batches, batch_dim=1, **same)
+    assert not table.records[0].failed
+    held = [(x.transpose(0, 1), y.transpose(0, 1)) for x, y in batches]
+    first = ni.compare(make, held, cut=lambda b, i, j: (b[0][i:j], b[1][i:j]), **same)
+    assert table.records[0].norm == pytest.approx(first.records[0].norm, rel=1e-4)
 
 
 class _WrongCube(torch.autograd.Function):

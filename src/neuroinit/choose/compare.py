@@ -22,7 +22,7 @@ from neuroinit.choose.compare_arguments import (
 from neuroinit.choose.comparison_table import AS_IS, Comparison, ComparisonRecord, Curves
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError
-from neuroinit.common.layout import SAMPLES_FIRST
+from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.process.random_state import isolated, seed_all
 from neuroinit.common.process.signals import allowed
 from neuroinit.common.progress import Progress
@@ -53,6 +53,8 @@ def compare(
     engine: str = "auto",
     progress: bool = True,
     show: bool = True,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> Comparison:
     """Initialize a model with several methods, and measure and optionally train each.
 
@@ -71,6 +73,8 @@ def compare(
         engine: As for :func:`optimize`.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         show: Print the table at the end.
+        cut: As for :func:`optimize`.
+        batch_dim: As for :func:`optimize`.
 
     Under torch.distributed all processes call this function. The measures are those of the first
     batches of all ranks together, the methods share the work, and times and scores are means over
@@ -96,9 +100,9 @@ def compare(
         named = named_methods(methods)
         check_compared(model_factory, named, train)
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None, again=True)
-        seeds = checked_seeds(seeds)
+        seeds, layout = checked_seeds(seeds), batch_layout(cut, batch_dim)
         warmed = any(isinstance(method, Warmup) for method in named.values())
-        held, rest = held_out(batches, all_ranks)
+        held, rest = held_out(batches, all_ranks, layout)
         shown = progress and all_ranks.rank == 0
         with Progress("compare", len(named) * len(seeds), shown) as bar:
             for seed in seeds:
@@ -107,11 +111,11 @@ def compare(
                     seed_all(seed)
                     with allowed():
                         model = model_factory()
-                    one = _One(model, held, loss_fn, compute_loss, engine, seed, all_ranks)
+                    one = _One(model, held, loss_fn, compute_loss, engine, seed, all_ranks, layout)
                     records.append(one.record(name, method, rest, train, warmed))
                     curves[name, seed] = Curves(tuple(one.history), tuple(one.losses))
     base = next((n for n, m in named.items() if m is None), AS_IS)
-    found = Comparison(records, base, curves, describe(one.model, SAMPLES_FIRST.size(held)))
+    found = Comparison(records, base, curves, describe(one.model, layout.size(held)))
     if show and all_ranks.rank == 0:
         found.print()
     return found
@@ -129,9 +133,11 @@ class _One:
         engine: str,
         seed: int,
         ranks: Ranks,
+        layout: BatchLayout,
     ) -> None:
         self.model, self.held, self.seed, self.ranks = model, held, seed, ranks
         self.loss_fn, self.compute_loss, self.engine = loss_fn, compute_loss, engine
+        self.layout = layout
         self.history: list[StepRecord] = []
         self.losses: list[float] = []
 
@@ -186,13 +192,17 @@ class _One:
             self.compute_loss,
             engine=self.engine,
             progress=False,
+            cut=self.layout.custom,
+            batch_dim=self.layout.dim,
         )
         result.apply_(self.model)
         self.history = result.history
         return sum(record.seconds for record in result.history)
 
     def _stats(self) -> GradientStats | None:
-        problem = Problem(self.model, self.loss_fn, self.compute_loss, ranks=self.ranks)
+        problem = Problem(
+            self.model, self.loss_fn, self.compute_loss, ranks=self.ranks, layout=self.layout
+        )
         check_same_tensors(self.ranks, problem.original, fix=_SAME_MODEL)
         point, batch = problem.at(problem.unit_scales), problem.prepare(self.held)
         try:
@@ -212,7 +222,7 @@ class _One:
 
     def _training_step(self) -> float:
         """Seconds of a forward and backward pass of the batch; the fastest of a few."""
-        problem = Problem(self.model, self.loss_fn, self.compute_loss)
+        problem = Problem(self.model, self.loss_fn, self.compute_loss, layout=self.layout)
         prepared, times = problem.prepare(self.held), []
         for _ in range(_TIMED):
             with problem.at(problem.unit_scales).session() as session:

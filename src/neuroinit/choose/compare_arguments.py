@@ -10,6 +10,7 @@ from torch import nn
 
 from neuroinit.choose.comparison_table import AS_IS
 from neuroinit.common.checks import check_callable
+from neuroinit.common.layout import BatchLayout
 from neuroinit.common.process.signals import allowed
 from neuroinit.distributed.joined_batches import union
 from neuroinit.distributed.ranks import Ranks
@@ -81,7 +82,7 @@ def checked_seeds(seeds: Any) -> list[int]:
     return found
 
 
-def held_out(batches: Any, ranks: Ranks) -> tuple[Any, Any]:
+def held_out(batches: Any, ranks: Ranks, layout: BatchLayout) -> tuple[Any, Any]:
     """The first batch of all ranks, for the measures; and the batches that the methods get.
 
     Of a list these are the others, of a DataLoader all.
@@ -91,5 +92,5 @@ def held_out(batches: Any, ranks: Ranks) -> tuple[Any, Any]:
         held = next(iter(pool), None)
     if held is None:
         raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
-    common, _ = union(ranks, held, 0)
+    common, _ = union(ranks, held, 0, layout)
     return common, pool[1:] if isinstance(pool, list) and len(pool) > 1 else pool

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.layout import BatchLayout, batch_layout
+from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.process.random_state import isolated
 from neuroinit.common.targets import Targets
 from neuroinit.gradients.statistics.gradient_stats import GradientStats
@@ -27,6 +27,8 @@ def score(
     loss_fn: LossFunction = F.cross_entropy,
     compute_loss: ComputeLoss | None = None,
     targets: Targets | None = None,
+    cut: Cut | None = None,
+    batch_dim: int = 0,
 ) -> dict[str, float]:
     """Zero-cost proxies of a network at its initialization, from one batch.
 
@@ -54,6 +56,8 @@ def score(
         compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         targets: For ``agreement`` with ``compute_loss``: which entry of a batch has the targets; by
             default ``"labels"``, or 1 for pairs. Without targets that differ it is nan.
+        cut: As for :func:`gradient_stats`.
+        batch_dim: As for :func:`gradient_stats`.
 
     Returns:
         Metric -> value. A sample whose gradient is exactly zero makes ``theta`` infinite; a loss
@@ -69,7 +73,7 @@ def score(
         {'parameters': 15.0, 'flops': 24.0}
     """
     chosen = list(METRICS) if metrics is None else _checked(metrics)
-    asked = _Asked(model, batch, loss_fn, compute_loss, batch_layout(None, 0, targets))
+    asked = _Asked(model, batch, loss_fn, compute_loss, batch_layout(cut, batch_dim, targets))
     return {name: METRICS[name](asked) for name in chosen}
 
 
@@ -105,6 +109,8 @@ class _Asked:
             batch_stats="batch",
             compute_loss=self.compute_loss,
             agreement=agreement,
+            cut=self.layout.custom,
+            batch_dim=self.layout.dim,
             targets=self.layout.targets,
         )
 
@@ -118,7 +124,10 @@ def _agreement(asked: _Asked) -> float:
 
 
 def _gradsign(asked: _Asked) -> float:
-    return gradsign(asked.model, asked.batch, asked.loss_fn, asked.compute_loss)
+    layout = asked.layout
+    return gradsign(
+        asked.model, asked.batch, asked.loss_fn, asked.compute_loss, layout.custom, layout.dim
+    )
 
 
 def _parameters(asked: _Asked) -> float:
@@ -130,7 +139,7 @@ def _flops(asked: _Asked) -> float:
     from torch.utils.flop_counter import FlopCounterMode  # slow to import, and rarely needed
 
     with isolated():
-        problem = Problem(asked.model, asked.loss_fn, asked.compute_loss)
+        problem = Problem(asked.model, asked.loss_fn, asked.compute_loss, layout=asked.layout)
         point, prepared = problem.at(problem.unit_scales), problem.prepare(asked.batch)
         with point.session() as session:
             try:

@@ -11,32 +11,20 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from neuroinit.common.batches import Batch, is_dataclass_value, rebuilt
+from neuroinit.common.batches import Batch, rebuilt
 from neuroinit.common.checks import check_callable, check_count
+from neuroinit.common.sample_lists import (
+    LISTS,
+    READINGS,
+    WHOLE,
+    Reading,
+    children,
+    is_container,
+    record_lists,
+)
 from neuroinit.common.targets import Targets, check_targets, entry, target_keys, with_entry
 
 Cut = Callable[[Batch, int, int], Batch]
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """Which lists in a batch are lists of samples.
-
-    Args:
-        depth: Those that lie so deep, or deeper.
-        kinds: Of these types.
-    """
-
-    depth: int
-    kinds: tuple[type, ...] = (list,)
-
-    def takes(self, part: Any, depth: int) -> bool:
-        """Whether a part of a batch is a list of samples."""
-        return depth >= self.depth and type(part) in self.kinds
-
-
-LISTS, WHOLE = _Reading(1), _Reading(0)
-READINGS = (None, LISTS, WHOLE, _Reading(1, (list, tuple)))  # `None`: there are none
 
 
 @dataclass(frozen=True)
@@ -54,11 +42,23 @@ class BatchLayout:
         custom: ``custom(batch, start, stop)``: the samples from ``start`` to ``stop``, for batches
             of any other kind.
         targets: The key, index or field of the targets, or a tuple of several.
+        known: How a batch of the same kind was read, see :meth:`settled`; empty if none was.
     """
 
     dim: int = 0
     custom: Cut | None = None
     targets: Targets | None = None
+    known: tuple[Reading | None, ...] = ()
+
+    def settled(self, batch: Batch) -> BatchLayout:
+        """This layout with the lists of samples of a batch; other batches are then read like it.
+
+        A part of a batch may look like something else: an image of three channels with three boxes
+        like three samples.
+        """
+        if self.custom or self.known:
+            return self
+        return dataclasses.replace(self, known=(self._interpret(batch)[1],))
 
     def size(self, batch: Batch) -> int:
         """The number of samples.
@@ -87,6 +87,10 @@ class BatchLayout:
             raise ValueError("Batches with `cut=` cannot be joined.")
         return self._join(list(batches), self._interpret(batches[0])[1], 0)
 
+    def has_rows(self, batch: Batch) -> bool:
+        """Whether samples are the rows of tensors only, along ``dim``."""
+        return not self.custom and self._interpret(batch)[1] is None and _has_rows(batch)
+
     def with_other_targets(self, batch: Batch, shift: int) -> Batch:
         """The same inputs; sample ``i`` has the targets of sample ``i + shift``, cyclically.
 
@@ -107,13 +111,23 @@ class BatchLayout:
 
     # -- interpretation ----------------------------------------------------------------------------
 
-    def _interpret(self, batch: Batch) -> tuple[int, _Reading | None]:
+    def _interpret(self, batch: Batch) -> tuple[int, Reading | None]:
         """The number of samples, and which lists are lists of samples."""
+        for reading in self.known:
+            sizes = set(self._sizes(batch, reading, 0))
+            if len(sizes) == 1:
+                return sizes.pop(), reading
         found = [set(self._sizes(batch, reading, 0)) for reading in READINGS]
-        plain, nested, *_ = found
-        if len(plain) == 1 and len(nested) == 1 and plain != nested:
+        plain, nested, whole, _ = found
+        records = record_lists(batch)
+        if "nested" in records and len(nested) == 1:
+            return nested.pop(), LISTS
+        if "scalars" in records and len(whole) == 1:
+            return whole.pop(), WHOLE
+        other = whole if "whole" in records else nested
+        if len(plain) == 1 and len(other) == 1 and plain != other:
             raise ValueError(
-                f"A list in a batch may hold {min(nested)} samples, or tensors of {min(plain)} "
+                f"A list in a batch may hold {min(other)} samples, or tensors of {min(plain)} "
                 "samples each. Pass `cut=lambda batch, start, stop: ...`, which returns the "
                 "samples from `start` to `stop`."
             )
@@ -132,7 +146,7 @@ class BatchLayout:
             "`compute_loss`, or pass `batch_dim=` or `cut=lambda batch, start, stop: ...`."
         )
 
-    def _sizes(self, part: Any, reading: _Reading | None, depth: int) -> Iterator[int]:
+    def _sizes(self, part: Any, reading: Reading | None, depth: int) -> Iterator[int]:
         if isinstance(part, PackedSequence):
             yield int(part.batch_sizes[0])
         elif isinstance(part, Tensor) or hasattr(part, "__array__"):
@@ -141,7 +155,7 @@ class BatchLayout:
         elif _are_samples(part, reading, depth) or _is_sliceable(part):
             yield len(part)
         else:
-            for child in _children(part):
+            for child in children(part):
                 yield from self._sizes(child, reading, depth + 1)
 
     def _length(self, batch: Batch) -> int:
@@ -159,7 +173,7 @@ class BatchLayout:
 
     # -- cutting and joining -----------------------------------------------------------------------
 
-    def _cut(self, part: Any, start: int, stop: int, reading: _Reading | None, depth: int) -> Any:
+    def _cut(self, part: Any, start: int, stop: int, reading: Reading | None, depth: int) -> Any:
         if isinstance(part, PackedSequence):
             return pack_sequence(unpack_sequence(part)[start:stop], enforce_sorted=False)
         if hasattr(part, "__array__") and not isinstance(part, Tensor):
@@ -173,7 +187,7 @@ class BatchLayout:
             return part[start:stop]
         return rebuilt(part, lambda c: self._cut(c, start, stop, reading, depth + 1))
 
-    def _join(self, parts: list[Any], reading: _Reading | None, depth: int) -> Any:
+    def _join(self, parts: list[Any], reading: Reading | None, depth: int) -> Any:
         first = parts[0]
         if isinstance(first, PackedSequence):
             every = [sequence for part in parts for sequence in unpack_sequence(part)]
@@ -184,7 +198,7 @@ class BatchLayout:
             return type(first)(sample for part in parts for sample in part)
         if _is_sliceable(first):
             raise ValueError(f"Batches of type `{type(first).__name__}` cannot be joined.")
-        columns = list(zip(*(list(_children(part)) for part in parts), strict=True))
+        columns = list(zip(*(list(children(part)) for part in parts), strict=True))
         joined = iter([self._join(list(c), reading, depth + 1) for c in columns])
         return rebuilt(first, lambda _: next(joined))
 
@@ -217,25 +231,18 @@ def _is_nested(part: Any) -> bool:
     return isinstance(part, Tensor) and part.is_nested
 
 
-def _are_samples(part: Any, reading: _Reading | None, depth: int) -> bool:
+def _has_rows(part: Any) -> bool:
+    if isinstance(part, PackedSequence) or _is_nested(part) or _is_sliceable(part):
+        return isinstance(part, Tensor) and not part.is_nested
+    return all(map(_has_rows, children(part)))
+
+
+def _are_samples(part: Any, reading: Reading | None, depth: int) -> bool:
     return reading is not None and reading.takes(part, depth)
-
-
-def _is_container(part: Any) -> bool:
-    return isinstance(part, (tuple, list, Mapping)) or is_dataclass_value(part)
 
 
 def _is_sliceable(part: Any) -> bool:
     """Whether this is an object of a type of its own with samples that can be sliced."""
-    if _is_container(part) or isinstance(part, (str, bytes, type)):
+    if is_container(part) or isinstance(part, (str, bytes, type)):
         return False
     return hasattr(part, "__len__") and hasattr(part, "__getitem__")
-
-
-def _children(part: Any) -> Iterator[Any]:
-    if is_dataclass_value(part):
-        yield from (getattr(part, f.name) for f in dataclasses.fields(part) if f.init)
-    elif isinstance(part, Mapping):
-        yield from part.values()
-    elif isinstance(part, (tuple, list)):
-        yield from part

@@ -8,11 +8,15 @@ from typing import Any
 from torch import Tensor
 
 from neuroinit.common.batches import END, Batch, map_tensors
+from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.tensors import fingerprint
 from neuroinit.distributed.ranks import Ranks
+from neuroinit.distributed.sent_batches import batches_of_all, content
 
 
-def union(ranks: Ranks, batch: Batch, rounds: int) -> tuple[Any, int]:
+def union(
+    ranks: Ranks, batch: Batch, rounds: int, layout: BatchLayout = SAMPLES_FIRST
+) -> tuple[Any, int]:
     """The global batch: all different batches of the ranks, in their order.
 
     Ranks of one tensor-parallel group have the same batch; it counts once.
@@ -21,18 +25,24 @@ def union(ranks: Ranks, batch: Batch, rounds: int) -> tuple[Any, int]:
         ranks: The processes.
         batch: This rank's batch, or ``END``.
         rounds: How often this rank's batches were repeated.
+        layout: Where the samples of a batch are.
 
     Returns:
         The batch, or ``END`` if all ranks have come to the end; and the largest ``rounds``.
+
+    Raises:
+        ValueError: If the batches of the ranks cannot be joined.
     """
     if ranks.alone:
         return batch, rounds
     tensors: list[Tensor] = []
-    if batch is not END:
+    rows = batch is END or layout.has_rows(batch)
+    if batch is not END and rows:
         map_tensors(tensors.append, batch)
     note = {
         "end": batch is END,
         "rounds": rounds,
+        "rows": rows,
         "digest": [fingerprint(t) for t in tensors],
         "forms": [[str(t.dtype), *t.shape] for t in tensors],
     }
@@ -44,15 +54,37 @@ def union(ranks: Ranks, batch: Batch, rounds: int) -> tuple[Any, int]:
             f"Rank {ended[0]} has no more batches, other ranks have. Give every rank as many: use "
             "a DistributedSampler, or pass a list or a DataLoader, which can be repeated."
         )
+    if not all(n["rows"] for n in notes):
+        return _joined_samples(ranks, batch, layout), rounds
     contents = [[n["digest"], n["forms"]] for n in notes]
     first = [contents.index(content) == rank for rank, content in enumerate(contents)]
     if sum(first) == 1:
         return batch, rounds
-    return _joined(ranks, batch, tensors, [n["forms"] for n in notes], first), rounds
+    forms = [n["forms"] for n in notes]
+    return _joined(ranks, batch, tensors, forms, first, layout.dim), rounds
+
+
+def _joined_samples(ranks: Ranks, batch: Batch, layout: BatchLayout) -> Any:
+    """The samples of all different batches, for lists of samples and the like."""
+    if layout.custom:
+        raise ValueError(
+            "Batches with `cut=` cannot be joined with those of other ranks. Yield tensors, or "
+            "lists of samples, or initialize in one process, save the result, and apply it on all "
+            "ranks."
+        )
+    found = batches_of_all(ranks, batch)
+    contents = [content(each) for each in found]
+    different = [b for k, b in enumerate(found) if contents.index(contents[k]) == k]
+    return different[0] if len(different) == 1 else layout.join(different)
 
 
 def _joined(
-    ranks: Ranks, batch: Batch, tensors: list[Tensor], forms: list[list[Any]], first: list[bool]
+    ranks: Ranks,
+    batch: Batch,
+    tensors: list[Tensor],
+    forms: list[list[Any]],
+    first: list[bool],
+    dim: int,
 ) -> Any:
     """Every tensor of the batch with the rows of all ranks; other values stay as they are.
 
@@ -62,10 +94,11 @@ def _joined(
         tensors: The tensors in it.
         forms: Of every rank, the dtypes and shapes of its tensors.
         first: Whether a rank is the first one with its batch; other ranks add no rows.
+        dim: The dimension of samples.
     """
     for rank, theirs in enumerate(forms):
-        if [[kind, *shape[1:]] for kind, *shape in theirs] != [
-            [kind, *shape[1:]] for kind, *shape in forms[0]
+        if [_without_rows(form, dim) for form in theirs] != [
+            _without_rows(form, dim) for form in forms[0]
         ]:
             raise ValueError(
                 f"The batches of rank {rank} and rank 0 cannot be joined: {theirs} and {forms[0]}. "
@@ -74,8 +107,18 @@ def _joined(
     wholes = []
     for k, tensor in enumerate(tensors):
         if tensor.dim():
-            sizes = [theirs[k][1] * own for theirs, own in zip(forms, first, strict=True)]
-            tensor = ranks.concatenated(tensor[: sizes[ranks.rank]], sizes)
+            at = min(dim, tensor.dim() - 1)
+            sizes = [theirs[k][1 + at] * own for theirs, own in zip(forms, first, strict=True)]
+            turned = tensor.movedim(at, 0)[: sizes[ranks.rank]].contiguous()
+            tensor = ranks.concatenated(turned, sizes).movedim(0, at)
         wholes.append(tensor)
     found = iter(wholes)
     return map_tensors(lambda _: next(found), batch)
+
+
+def _without_rows(form: list[Any], dim: int) -> list[Any]:
+    """A dtype and a shape without the dimension of samples."""
+    kind, *shape = form
+    if shape:
+        del shape[min(dim, len(shape) - 1)]
+    return [kind, *shape]

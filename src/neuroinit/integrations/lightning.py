@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuroinit.common.errors import needs_extra
 from neuroinit.common.process.random_state import isolated
@@ -21,7 +20,7 @@ from neuroinit.integrations.common import (
     undisturbed,
 )
 from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
-from neuroinit.integrations.past import Event, Reason, note, reason_to_leave
+from neuroinit.integrations.past import UNCOUNTED_LOADS, Event, Reason, note, reason_to_leave
 from neuroinit.methods.base import Initialization
 from neuroinit.run.results.result import Result
 
@@ -204,22 +203,12 @@ def _silent(trainer: Trainer, module: LightningModule) -> Iterator[None]:
         trainer.loggers = loggers
 
 
-_load_state_dict = LightningModule.load_state_dict
+def _loaded_by_tuner(module: nn.Module) -> bool:
+    """Whether a tuner is about to restore this module, which leaves it as fresh as it was."""
+    if not isinstance(module, LightningModule) or module._trainer is None:
+        return False
+    running = module.trainer.state.status == TrainerStatus.RUNNING
+    return running and _restored_by_tuner(module.trainer)
 
 
-@functools.wraps(_load_state_dict)
-def _noting_load(self: LightningModule, *args: Any, **kwargs: Any) -> Any:
-    """``load_state_dict`` that also remembers which modules were loaded.
-
-    ``load_from_checkpoint`` leaves no trace on a module, and this method is where it loads the
-    weights. It does not count when a tuner restores a module.
-    """
-    found = _load_state_dict(self, *args, **kwargs)
-    trainer = self._trainer
-    running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
-    if not (running and _restored_by_tuner(self.trainer)):
-        note(self, Event.LOADED)
-    return found
-
-
-LightningModule.load_state_dict = _noting_load  # type: ignore[method-assign,assignment]
+UNCOUNTED_LOADS.append(_loaded_by_tuner)

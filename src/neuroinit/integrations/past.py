@@ -1,15 +1,19 @@
 """What has happened to a model, so that trained weights are left alone.
 
-Modules are remembered by weak references. Nothing is stored on them.
+Modules are remembered by weak references. Nothing is stored on them. ``load_state_dict`` leaves no
+trace on a module, so this file wraps it, for all modules, when it is imported: what was loaded
+before that, or copied, is recognized by its normalization layers only.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import nn
@@ -117,10 +121,13 @@ def _parts(model: nn.Module, touched: set[int]) -> Iterator[tuple[str, nn.Module
 
 def _evidence(model: nn.Module, parts: dict[str, nn.Module], touched: set[int]) -> str:
     """A clause that says how one can tell that weights were loaded or trained; may be empty."""
-    if any(_had(module, Event.LOADED) for module in parts.values()):
-        return f"`{type(model).__name__}` was loaded from a checkpoint or a state dict"
     if _pretrained(model, touched):
         return "its weights come from `from_pretrained`"
+    loaded = [name for name, module in parts.items() if _had(module, Event.LOADED)]
+    if loaded:
+        whole = len(loaded) == len(parts)
+        what = f"`{type(model).__name__}`" if whole else f"its part `{loaded[0]}`"
+        return f"{what} was loaded from a checkpoint or a state dict"
     for name, module in parts.items():
         changed = _changed_norm(module)
         if changed:
@@ -165,3 +172,19 @@ def _changed_norm(module: nn.Module) -> str:
     if weight is None or weight.dim() != 1 or not weight.numel():
         return ""
     return "weights" if bool(weight.min() != weight.max()) else ""
+
+
+UNCOUNTED_LOADS: list[Callable[[nn.Module], bool]] = []  # which loads are those of a tool
+_load_state_dict = nn.Module.load_state_dict
+
+
+@functools.wraps(_load_state_dict)
+def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """``load_state_dict`` that also remembers which modules were loaded."""
+    found = _load_state_dict(self, *args, **kwargs)
+    if not any(uncounted(self) for uncounted in UNCOUNTED_LOADS):
+        note(self, Event.LOADED)
+    return found
+
+
+nn.Module.load_state_dict = _noting_load  # type: ignore[method-assign]

@@ -165,6 +165,7 @@ def _too_inexact(what: str, true: float, claimed: float, tolerance: float) -> st
         f"`engine = 'differences'` is too inexact for this model: in one direction the {what} "
         f"changes by {true:.6g}, and its derivative is {claimed:.6g}. A relative error above "
         f"{tolerance:g} is not usable. Usual causes are ReLU together with BatchNorm, half "
-        "precision, and parallel layers whose gradients torch does not sum over the ranks. Use an "
+        "precision, a loss that stops gradients by `.detach()` or `torch.no_grad()`, and parallel "
+        "layers whose gradients torch does not sum over the ranks. Use an "
         "exact engine; optimize a sharded model before it is sharded."
     )

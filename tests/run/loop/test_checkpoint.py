@@ -1,6 +1,7 @@
 """A run that is killed goes on as if nothing had happened."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -118,5 +119,7 @@ def test_a_checkpoint_that_lacks_anything_is_refused(tmp_path, small_model, digi
 def test_bad_arguments(tmp_path, small_model, digits_like):
     with pytest.raises(ValueError, match="in a folder that exists"):
         ni.optimize(small_model, digits_like, checkpoint=tmp_path / "none" / "run.json")
+    with pytest.raises(ValueError, match="should be a file"):  # one may be read without end
+        ni.optimize(small_model, digits_like, checkpoint=os.devnull)
     with pytest.raises(ValueError, match="checkpoint_every = 0"):
         ni.optimize(small_model, digits_like, checkpoint=tmp_path / "r", checkpoint_every=0)

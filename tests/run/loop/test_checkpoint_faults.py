@@ -62,6 +62,51 @@ def test_a_run_with_something_else_is_refused(path, changes, what):
     assert run(path).scales == run(None).scales
 
 
+class Sequences(torch.nn.Linear):
+    def forward(self, sequences):
+        return super().forward(torch.stack([s.mean(0) for s in sequences]))
+
+
+class Bag:
+    """A batch of a type of its own, with its tensors as attributes."""
+
+    def __init__(self, sequences, labels):
+        self.sequences, self.labels = sequences, labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, part):
+        return Bag(self.sequences[part], self.labels[part])
+
+
+def nested(sequences, labels):
+    return torch.nested.as_nested_tensor(sequences, layout=torch.jagged), labels
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", [Bag, nested])
+def test_other_data_of_any_kind_is_refused(tmp_path, kind):
+    def loss(model, batch):
+        sequences, labels = (batch.sequences, batch.labels) if isinstance(batch, Bag) else batch
+        return F.cross_entropy(model(list(sequences)), labels)
+
+    def go(seed, **options):
+        torch.manual_seed(seed)
+        batch = kind([torch.randn(2 + k % 3, 5) for k in range(16)], torch.arange(16) % 3)
+        torch.manual_seed(0)
+        model, options = Sequences(5, 3), {"checkpoint_every": 1, **options}
+        return ni.optimize(
+            model, [batch], compute_loss=loss, method=METHOD, checkpoint=tmp_path / "c", **options
+        )
+
+    with pytest.raises(Stop):
+        go(1, on_step=stop)
+    with pytest.raises(ValueError, match="is of another data: the first batch differs"):
+        go(2)
+    assert go(1).scales
+
+
 @pytest.mark.parametrize("changes", [{"engine": "stream", "microbatch": 2}, {"memory_limit": 1}])
 def test_less_memory_is_used_on_resume(path, changes):
     with warnings.catch_warnings():

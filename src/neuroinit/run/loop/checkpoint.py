@@ -77,7 +77,7 @@ class Checkpoint:
             raise
 
     def _open(self, path: Path) -> None:
-        if not path.absolute().parent.is_dir() or path.is_dir():
+        if not path.absolute().parent.is_dir() or (path.exists() and not path.is_file()):
             raise ValueError(
                 "Parameter `checkpoint` should be a file in a folder that exists. Found "
                 f"`checkpoint = {str(path)!r}`. Make the folder first."

@@ -9,17 +9,34 @@ import types
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from neuroinit.common.batches import END, Batch, map_tensors
+from neuroinit.common.sample_lists import children, is_container
 from neuroinit.common.tensors import fingerprint
 
 
 def batch_digest(batch: Batch) -> str:
-    """A digest of all tensors of a batch."""
+    """A digest of all tensors of a batch, also of those that objects hold as attributes."""
     found: list[Any] = []
     if batch is not END:
-        map_tensors(lambda t: found.append(_described(t)), batch)
+        _add_tensors(batch, found, set())
     return _digest(found)
+
+
+def _add_tensors(part: Any, found: list[Any], seen: set[int]) -> None:
+    """Describe every tensor in a part of a batch; an object that was seen is left out."""
+    if isinstance(part, Tensor) and part.is_nested:
+        found.extend(_described(t) for t in part.unbind())
+    elif isinstance(part, (Tensor, PackedSequence)) or hasattr(part, "__array__"):
+        map_tensors(lambda t: found.append(_described(t)), part)
+    elif is_container(part):
+        for entry in children(part):
+            _add_tensors(entry, found, seen)
+    elif hasattr(part, "__dict__") and not callable(part) and id(part) not in seen:
+        seen.add(id(part))
+        for _, value in _items(vars(part)):
+            _add_tensors(value, found, seen)
 
 
 def function_digest(function: Any) -> str:

@@ -80,7 +80,9 @@ class Supply:
     def _next(self) -> Any:
         """The next batch of all ranks together."""
         own = self._own()
-        found, self.rounds = union(self.checkpoint.ranks, own, self.stream.rounds)
+        found, self.rounds = union(
+            self.checkpoint.ranks, own, self.stream.rounds, self.problem.layout
+        )
         return found
 
     def _own(self) -> Any:
