@@ -62,7 +62,8 @@ def compare(
         model_factory: Makes a fresh model; torch is seeded before it is called.
         batches: A list or a DataLoader, which every method iterates again. Statistics are taken on
             the first batch; of a list, the methods get the others.
-        methods: Initializations, or a dict that names them; ``None`` leaves the model as it is.
+        methods: Initializations; ``None`` leaves the model as it is. In a list they are named by
+            their class, and a second one of a class is "NIO 2"; a dict gives them your names.
         seeds: One model per seed and method.
         loss_fn: ``loss_fn(output, target)``.
         train: ``train(model) -> score``, called with every initialized model, torch seeded before.
