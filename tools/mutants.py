@@ -61,8 +61,8 @@ def draw(everything: dict[Mutant, tuple[str, str]], count: int, seed: int) -> li
     """A random sample that hardly changes when mutants come or go.
 
     Every mutant has a random number of its own, made of the seed and its line before and after; the
-    lowest are drawn. So a changed line of a source, or an entry of ``equivalent.toml``, replaces its
-    own mutants only: a survivor stays in the sample until it dies.
+    lowest are drawn. So a changed line of a source, or an entry of ``equivalent.toml``, replaces
+    its own mutants only: a survivor stays in the sample until it dies.
     """
     seen: Counter[str] = Counter()
     numbers = {}
