@@ -89,7 +89,7 @@ def processor_seconds() -> float:
         try:
             values = (
                 path.read_text().rpartition(")")[2].split()
-            )  # from the third on, see `man proc`
+            )  # the third and later ones
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
         if int(values[3]) == os.getsid(0):

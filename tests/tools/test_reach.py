@@ -92,10 +92,9 @@ def test_a_mutant_meets_the_tests_that_reach_it(space):
 def test_a_process_that_several_tests_share_counts_for_the_one_that_is_on(space):
     (space.folder / "tests/test_thing.py").write_text(ELSEWHERE)
     reach = space.reach("tests/test_thing.py")
-    lines = {
-        test.partition("::")[2]: found["lines"]["src/thing.py"] for test, found in reach.items()
-    }
-    own = {test: [line for line in found if line > 1] for test, found in lines.items()}
+    own = {}
+    for test, found in reach.items():
+        own[test.partition("::")[2]] = [n for n in found["lines"]["src/thing.py"] if n > 1]
     assert own == {"test_positive": [2, 4], "test_negative": [2, 3]}
 
 
