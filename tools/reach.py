@@ -87,9 +87,7 @@ def processor_seconds() -> float:
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            values = (
-                path.read_text().rpartition(")")[2].split()
-            )  # the third and later ones
+            values = path.read_text().rpartition(")")[2].split()  # the third and later ones
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
         if int(values[3]) == os.getsid(0):
