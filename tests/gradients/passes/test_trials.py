@@ -36,6 +36,40 @@ def test_two_samples_are_enough_to_see_that_pieces_can_be_kept_apart():
     assert problem.traits.separable
 
 
+def test_samples_are_compared_on_as_many_as_memory_allows():
+    tried = []
+
+    class Full(nn.Linear):
+        def forward(self, x):
+            tried.append(len(x))
+            assert len(tried) < 9
+            if len(x) > 5:
+                raise torch.OutOfMemoryError("out of memory")
+            return super().forward(x)
+
+    _, batch = problem_and_batch(16)
+    assert samples_are_independent(Problem(Full(4, 3).double(), F.cross_entropy), batch)
+    assert tried == [16, 8, 4, 1, 3]
+
+
+def test_two_samples_that_do_not_fit_are_an_error():
+    class Full(nn.Linear):
+        def forward(self, x):
+            raise torch.OutOfMemoryError("out of memory")
+
+    _, batch = problem_and_batch(16)
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        samples_are_independent(Problem(Full(4, 3).double(), F.cross_entropy), batch)
+
+
+def test_the_rounding_of_autocast_does_not_look_like_dependence():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+    batch = torch.randn(24, 4), torch.randint(3, (24,))
+    problem = Problem(model, F.cross_entropy, autocast=torch.bfloat16)
+    assert samples_are_independent(problem, batch)
+
+
 def errors(found, wanted, modules):
     return relative_error(
         [torch.tensor(f).double() for f in found],
