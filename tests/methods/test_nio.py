@@ -225,6 +225,21 @@ def test_every_field_out_of_its_range(fields, error, message):
         ni.NIO(**fields)
 
 
+@pytest.mark.parametrize("method", [ni.NIO(), ni.NIO.paper(), ni.GradInit(), ni.MetaInit()])
+def test_methods_need_a_loss(small_model, digits_like, method):
+    with pytest.raises(TypeError, match="Pass a `loss_fn"):
+        ni.optimize(small_model, digits_like, None, method)
+
+
+@pytest.mark.parametrize("method", [ni.NIO(), ni.NIO.paper(), ni.GradInit()])
+def test_scales_stay_above_the_bound_of_the_paper(method):
+    assert method.lowest(["0.weight", "0.bias"]).tolist() == [0.01, 0.01]
+
+
+def test_biases_have_no_lower_bound_in_the_released_code():
+    assert ni.NIO.reference().lowest(["0.weight", "0.bias"]).tolist() == [0.01, 0.0]
+
+
 def test_methods_are_frozen_values():
     with pytest.raises(dataclasses.FrozenInstanceError):
         ni.NIO().steps = 3
