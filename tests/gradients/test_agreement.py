@@ -310,6 +310,20 @@ def test_a_loss_that_does_not_take_other_targets_has_no_agreement():
     assert math.isnan(result.after.agreement)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_errors_of_operators_are_passed_on(error):
+    def unable(output, targets):
+        if not targets.equal(targets.sort().values):
+            raise error("cannot do it")
+        return F.cross_entropy(output, targets)
+
+    model, batch = nn.Linear(4, 3), (torch.randn(12, 4), torch.arange(12) // 4)
+    with pytest.raises(error, match="cannot do it"):
+        ni.gradient_stats(model, batch, unable, agreement=True)
+    result = ni.optimize(model, [batch], unable, ni.NIO(steps=1, sub_batches=2))
+    assert math.isnan(result.after.agreement)
+
+
 @pytest.mark.parametrize("error", [TypeError, AttributeError, LookupError])
 def test_a_mistake_of_ours_is_not_taken_for_a_loss_without_agreement(monkeypatch, error):
     def mistaken(*arguments):
