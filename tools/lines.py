@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import mmap
 import os
 import sys
 import threading
@@ -12,12 +13,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+LONGEST = 4096  # bytes of a test's name
+NOW = "now"  # the file with the name of the test that is on
+
 
 class Lines:
-    """The lines of files below a folder that run while a test is on."""
+    """The lines of files below a folder that run while a test is on.
 
-    def __init__(self, root: str) -> None:
+    Args:
+        root: The folder.
+        now: The file in which another process says which test is on; it may change at any time.
+    """
+
+    def __init__(self, root: str, now: Path | None = None) -> None:
         self.root = root
+        self.now = None if now is None else _mapped(now)
         self.known: dict[str, str | None] = {}
         self.found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.test = ""
@@ -43,6 +53,8 @@ class Lines:
         Path(folder, f"{os.getpid()}.json").write_text(json.dumps(record))
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if self.now is not None:
+            self.test = self.now[:].rstrip(b"\0").decode()
         name = frame.f_code.co_filename
         if name not in self.known:
             inside = name.startswith(self.root)
@@ -56,10 +68,22 @@ class Lines:
         return self._line
 
 
+def tell(folder: str, test: str) -> None:
+    """Say which test is on, for :func:`watch_child`."""
+    path = Path(folder, NOW)
+    with path.open("r+b" if path.exists() else "wb") as file:  # it is mapped: never make it shorter
+        file.write(test.encode().ljust(LONGEST, b"\0"))
+
+
 def watch_child() -> None:
-    """For processes that a test starts: what they run counts for that test."""
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-    if test and "REACH_OUT" in os.environ:
-        lines = Lines(os.environ["REACH_ROOT"])
-        atexit.register(lines.write, os.environ["REACH_OUT"], {})
-        lines.start(test)
+    """For processes that tests start: what they run counts for the test that is on."""
+    folder = os.environ.get("REACH_OUT", "")
+    if folder and Path(folder, NOW).exists():
+        lines = Lines(os.environ["REACH_ROOT"], Path(folder, NOW))
+        atexit.register(lines.write, folder, {})
+        lines.start("")
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), LONGEST, access=mmap.ACCESS_READ)

@@ -15,9 +15,9 @@ tried again when the tests have changed.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import queue
-import random
 import threading
 import time
 import tomllib
@@ -38,18 +38,40 @@ EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 Record = dict[str, Any]
 
 
-def all_mutants(folders: Iterable[str]) -> list[Mutant]:
-    """Of every file of these folders, without those that are known to change nothing."""
+def all_mutants(folders: Iterable[str]) -> dict[Mutant, tuple[str, str]]:
+    """Of every file of these folders, without those that are known to change nothing.
+
+    Returns:
+        Mutant -> its line before and after.
+    """
     known = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
     left_out = {(m["file"], m["before"], m["after"]) for m in known}
-    found = []
+    found = {}
     for folder in folders:
         for path in sorted((ROOT / "src/neuroinit" / folder).rglob("*.py")):
             name, source = path.relative_to(ROOT).as_posix(), path.read_bytes()
             for mutant in mutants(name, source):
-                if (name, *mutant.changed_line(source)) not in left_out:
-                    found.append(mutant)
+                lines = mutant.changed_line(source)
+                if (name, *lines) not in left_out:
+                    found[mutant] = lines
     return found
+
+
+def draw(everything: dict[Mutant, tuple[str, str]], count: int, seed: int) -> list[Mutant]:
+    """A random sample that hardly changes when mutants come or go.
+
+    Every mutant has a random number of its own, made of the seed and its line before and after; the
+    lowest are drawn. So a changed line of a source, or an entry of ``equivalent.toml``, replaces
+    its own mutants only: a survivor stays in the sample until it dies.
+    """
+    seen: Counter[str] = Counter()
+    numbers = {}
+    for mutant, (before, after) in everything.items():
+        text = "\n".join([str(seed), mutant.file, before, after])
+        numbers[mutant] = hashlib.sha256(f"{text}\n{seen[text]}".encode()).hexdigest()
+        seen[text] += 1
+    drawn = sorted(numbers, key=lambda mutant: numbers[mutant])[:count]
+    return sorted(drawn, key=lambda mutant: (mutant.file, mutant.start))
 
 
 def reached(workers: int) -> Reach:
@@ -195,8 +217,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="show the sample, run nothing")
     args = parser.parse_args()
     everything = all_mutants(args.only)
-    drawn = random.Random(args.seed).sample(everything, min(args.count, len(everything)))
-    sample = sorted(drawn, key=lambda m: (m.file, m.start))
+    sample = draw(everything, args.count, args.seed)
     print(f"{len(sample)} of {len(everything)} mutants, seed {args.seed}", flush=True)
     if args.list:
         for m in sample:

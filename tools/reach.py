@@ -17,7 +17,7 @@ from types import FrameType
 
 import pytest
 
-from tools.lines import Lines
+from tools.lines import Lines, tell
 
 PATIENCE = 10.0  # seconds of processor time for a test that took none; tenfold its time besides
 
@@ -33,13 +33,14 @@ class Watch:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Set-up, call and tear-down; processor time, because the machine may be busy."""
-        begun = sum(os.times()[:4])  # with the processes that it starts
+        begun = processor_seconds()
+        tell(self.folder, item.nodeid)
         self.lines.start(item.nodeid)
         try:
             return (yield)
         finally:
             self.lines.stop()
-            self.seconds[item.nodeid] = sum(os.times()[:4]) - begun
+            self.seconds[item.nodeid] = processor_seconds() - begun
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Skipped and failing tests are not used."""
@@ -79,6 +80,19 @@ class Choice:
         """The first failure is the one that counts."""
         if report.failed:
             self.path.with_suffix(".failed").write_text(report.nodeid)
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it has started, whether they have ended or not."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            values = path.read_text().rpartition(")")[2].split()  # the third and later ones
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+        if int(values[3]) == os.getsid(0):
+            ticks += sum(int(value) for value in values[11:15])  # of its own and of its children
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from tools.mutations import Mutant
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("src", "tests", "tools", "pyproject.toml")
+PARTS = ("src", "tests", "tools", "benchmarks", "pyproject.toml")
 SILENT = ("-q", "--no-header", "-p", "no:cacheprovider", "-p", "tools.reach")
 COLLECTING = 60.0  # processor seconds to start and to collect the tests
 LONGER = 5.0  # how much more processor time than usual tests may take
@@ -42,7 +42,7 @@ class Workspace:
         for part in PARTS:
             if (source / part).is_dir():
                 shutil.copytree(source / part, folder / part)
-            else:
+            elif (source / part).exists():
                 shutil.copy2(source / part, folder / part)
         (folder / "start").mkdir()
         (folder / "start/sitecustomize.py").write_text(

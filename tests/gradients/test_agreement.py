@@ -295,6 +295,46 @@ def test_a_loss_without_targets_has_no_agreement():
     assert math.isnan(result.after.agreement)
 
 
+def checked_loss(output, targets):
+    """Takes only targets that are in order."""
+    if not targets.equal(targets.sort().values):
+        raise KeyError("order")
+    return F.cross_entropy(output, targets)
+
+
+def test_a_loss_that_does_not_take_other_targets_has_no_agreement():
+    model, batch = nn.Linear(4, 3), (torch.randn(12, 4), torch.arange(12) // 4)
+    with pytest.raises(ValueError, match=r"targets of other samples.*raises KeyError\('order'\)"):
+        ni.gradient_stats(model, batch, checked_loss, agreement=True)
+    result = ni.optimize(model, [batch], checked_loss, ni.NIO(steps=1, sub_batches=2))
+    assert math.isnan(result.after.agreement)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_errors_of_operators_are_passed_on(error):
+    def unable(output, targets):
+        if not targets.equal(targets.sort().values):
+            raise error("cannot do it")
+        return F.cross_entropy(output, targets)
+
+    model, batch = nn.Linear(4, 3), (torch.randn(12, 4), torch.arange(12) // 4)
+    with pytest.raises(error, match="cannot do it"):
+        ni.gradient_stats(model, batch, unable, agreement=True)
+    result = ni.optimize(model, [batch], unable, ni.NIO(steps=1, sub_batches=2))
+    assert math.isnan(result.after.agreement)
+
+
+@pytest.mark.parametrize("error", [TypeError, AttributeError, LookupError])
+def test_a_mistake_of_ours_is_not_taken_for_a_loss_without_agreement(monkeypatch, error):
+    def mistaken(*arguments):
+        raise error("a mistake")
+
+    monkeypatch.setattr("neuroinit.gradients.measures.distinct_mean", mistaken)
+    model, batch = nn.Linear(4, 3), (torch.randn(12, 4), torch.arange(12) % 3)
+    with pytest.raises(error, match="a mistake"):
+        ni.optimize(model, [batch], method=ni.NIO(steps=1, sub_batches=2))
+
+
 def test_one_sub_batch_has_no_agreement(small_model, digits_like):
     with pytest.raises(ValueError, match="needs at least two sub-batches"):
         ni.gradient_stats(small_model, digits_like[0], sub_batches=1, agreement=True)

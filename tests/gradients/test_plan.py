@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from neuroinit.distributed.ranks import Ranks
 from neuroinit.gradients.engines import Keep, Stream
 from neuroinit.gradients.passes.pieces import streamed_samples
 from neuroinit.gradients.plan import make_plan, plan_pieces, share_of
@@ -59,6 +60,18 @@ def test_a_sub_batch_that_cannot_be_cut_stays_on_one_rank():
     shares = [share_of(plan, rank, 4) for rank in range(4)]
     assert sorted(share.sub_batches for share in shares) == [(), (), (0,), (1,)]
     assert not any(share.blocks for share in shares)
+
+
+@pytest.mark.parametrize(
+    ("world", "options", "longest"),
+    [(1, {}, 6), (2, {}, 6), (4, {}, 3), (2, {"serial": True}, 3), (4, {"serial": True}, 1)],
+)
+def test_sub_batches_are_cut_where_several_ranks_share_one(world, options, longest):
+    problem, batch = problem_and_batch()
+    problem.traits.independent[problem.is_ragged(batch)] = True
+    problem.ranks = Ranks(0, world)
+    plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch", **options)
+    assert {stop - start for start, stop in plan.pieces} == {longest}
 
 
 def test_one_rank_cuts_overlapping_sub_batches_at_their_edges_alone():

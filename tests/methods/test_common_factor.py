@@ -152,6 +152,22 @@ def test_weights_come_back_from_any_factor(factor):
         assert name.endswith("weight") or torch.equal(before[name], tensor)
 
 
+def test_a_network_that_overflows_is_shrunk():
+    model = network(10.0, depth=40)
+    assert not torch.isfinite(model(batches()[0][0])).all()
+    result = ni.nio_(model, batches())
+    first, last = result.history[0], result.history[-1]
+    assert first.constrained
+    assert not math.isfinite(first.loss)
+    assert math.isfinite(last.loss)
+    assert torch.isfinite(model(batches()[0][0])).all()
+
+
+def test_a_network_that_overflows_with_any_factor_is_an_error():
+    with pytest.raises(ni.NonFiniteError, match="not finite"):
+        ni.nio_(network(1e9), batches())
+
+
 def test_too_few_steps_do_not_end_worse_than_the_start():
     """Outputs that explode, and the more the smaller the weights are."""
 

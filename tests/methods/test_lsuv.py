@@ -1,5 +1,7 @@
 """LSUV against whole passes in float64, over the zoo."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -218,3 +220,12 @@ def test_without_redrawing_weights_are_only_scaled():
     assert float(model[0](inputs).var()) == pytest.approx(1, abs=0.1)
     assert float(model(inputs).var()) == pytest.approx(1, abs=0.1)
     assert result.scales["0.bias"] == result.scales["2.bias"] == 1
+
+
+@pytest.mark.parametrize("value", [1.0, float("inf")])
+def test_no_hooks_stay_on_the_model(value):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 3))
+    with contextlib.suppress(ni.NonFiniteError):
+        ni.lsuv_(model, [value * torch.randn(16, 8)])
+    assert not any(module._forward_hooks for module in model.modules())

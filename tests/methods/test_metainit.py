@@ -8,7 +8,7 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.gradients.hessian import curvature_derivative
-from neuroinit.methods.updates import TwoMomentAdam
+from neuroinit.methods.updates import Position, TwoMomentAdam
 from tests.methods.cases import assert_close, placed, running_statistics, setting
 from tests.utils import rivals
 from tests.utils.architectures import case
@@ -62,6 +62,19 @@ def test_metainit_run(name, engine):
     method = ni.MetaInit(steps=5, lr=0.02)
     result = ni.optimize(model, batches, found.loss_fn, method, engine=engine)
     assert result.scales == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_scale_of_zero_stays():
+    method = ni.MetaInit(min_scale=0.0)
+    problem, batch, scales = placed(case("plain"), method)
+    scales[0] = 0.0
+    _, state = method.start(problem)
+    plan = method.plan(problem, batch, None)
+    step = method.step(problem, batch, plan, ENGINES["keep"], Position(scales, state))
+    assert step.scales[0] == 0
+    assert step.state["velocity"][0] == 0
+    assert torch.isfinite(step.scales).all()
+    assert (step.scales[1:] != scales[1:]).all()
 
 
 def test_metainit_lowers_the_quotient_on_random_data():

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
+from neuroinit.methods.rules import HeldNorm
+from neuroinit.model.problem import Problem
 from tests.utils import oracles
 from tests.utils.architectures import ZOO, case
 from tests.utils.engines import ENGINES
@@ -163,6 +165,37 @@ def test_gamma_auto_without_a_usable_loss_asks_for_a_number(small_model, digits_
         ni.optimize(small_model, digits_like, loss_fn, ni.NIO(steps=1))
 
 
+@pytest.mark.parametrize("family", ["sgd", "adam"])
+@pytest.mark.parametrize("factor", [0.01, 0.8, 1.5, 100.0])
+def test_gamma_auto_follows_the_rate_of_sgd(small_model, digits_like, family, factor):
+    problem = Problem(small_model, F.cross_entropy)
+    batch = problem.prepare(digits_like[0])
+    plain = ni.NIO(gamma="auto", rule=HeldNorm()).resolve(problem, batch)
+    loss = plain.gamma / plain.gamma_per_loss
+    rate = loss / (factor * plain.gamma) ** 2  # so that sqrt(loss / rate) is so many times as large
+    method = ni.NIO(gamma="auto", rule=HeldNorm(), rate=rate, family=family)
+    wanted = min(max(factor, 0.5), 2.0) if family == "sgd" else 1.0
+    assert method.resolve(problem, batch).gamma == pytest.approx(wanted * plain.gamma)
+
+
+APPENDIX_B = {
+    "resnet110": (0.1, 0.6, 5.0),
+    "densenet100": (0.15, 0.6, 3.0),
+    "wrn28-10": (0.25, 0.7, 2.0),
+    "resnet110-nobn": (0.015, 0.7, 4.0),
+    "densenet100-nobn": (0.015, 0.75, 3.5),
+    "wrn28-10-nobn": (0.3, 0.8, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", APPENDIX_B)
+def test_the_table_of_appendix_b(name):
+    for data, factor in (("cifar10", 1), ("cifar100", 2)):
+        method = ni.NIO.paper(f"{data}-{name}")
+        lr, overlap, gamma = APPENDIX_B[name]
+        assert (method.lr, method.overlap, method.gamma) == (lr, overlap, factor * gamma)
+
+
 def test_the_presets_are_those_of_appendix_b():
     assert len(ni.PRESETS) == 14
     paper = ni.NIO.paper("cifar100-wrn28-10-nobn")
@@ -223,6 +256,21 @@ def test_include_and_exclude_choose_the_scaled_tensors(small_model, digits_like)
 def test_every_field_out_of_its_range(fields, error, message):
     with pytest.raises(error, match=message):
         ni.NIO(**fields)
+
+
+@pytest.mark.parametrize("method", [ni.NIO(), ni.NIO.paper(), ni.GradInit(), ni.MetaInit()])
+def test_methods_need_a_loss(small_model, digits_like, method):
+    with pytest.raises(TypeError, match="Pass a `loss_fn"):
+        ni.optimize(small_model, digits_like, None, method)
+
+
+@pytest.mark.parametrize("method", [ni.NIO(), ni.NIO.paper(), ni.GradInit()])
+def test_scales_stay_above_the_bound_of_the_paper(method):
+    assert method.lowest(["0.weight", "0.bias"]).tolist() == [0.01, 0.01]
+
+
+def test_biases_have_no_lower_bound_in_the_released_code():
+    assert ni.NIO.reference().lowest(["0.weight", "0.bias"]).tolist() == [0.01, 0.0]
 
 
 def test_methods_are_frozen_values():

@@ -116,8 +116,32 @@ def test_near_gamma_the_objective_is_ascended_in_small_decaying_steps():
     torch.testing.assert_close(late.log(), 0.1 * early.log())
 
 
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 50.0])
+def test_near_gamma_is_a_ratio(gamma):
+    position = Position(ONES, RULE.init(ONES))
+    for ratio in (0.9, 1.1):
+        assert RULE.descended(position, moments(ratio * gamma), gamma).item() == -0.5
+    for ratio in (0.8, 1.25):
+        found = RULE.descended(position, moments(ratio * gamma), gamma).item()
+        assert found == pytest.approx(math.log(ratio * gamma))
+
+
 def test_near_gamma_nothing_moves_by_default():
     assert torch.equal(move(1.0, [-0.2, 0.1, 0.0])[0], ONES)
+
+
+@pytest.mark.filterwarnings("ignore:The gradient norm is")
+def test_a_start_that_overflows_is_shrunk_until_it_is_finite():
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(40)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(20)
+    batch = torch.randn(16, 8), torch.randint(8, (16,))
+    assert not torch.isfinite(model(batch[0])).all()
+    result = ni.optimize(model, [batch], method=ni.NIO(gamma=2.0, steps=1, lr=0.3))
+    assert math.isfinite(result.history[0].loss)
+    assert max(result.scales.values()) < 0.8
 
 
 def test_a_retreat_is_only_for_starts():

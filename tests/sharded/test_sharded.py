@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import neuroinit as ni
-from tests.utils.fsdp import METHOD, all_sharded, smooth
+from tests.utils.fsdp import METHOD, all_sharded, measured_after_a_pass, smooth
 from tests.utils.ranks import run
 from tests.utils.sharded_models import (
     all_unusual,
@@ -38,6 +38,13 @@ def test_sharded_models_find_what_whole_ones_find(tmp_path):
     assert "The model is sharded" in sharded
     assert "is not supported by `GradInit`" in method
     assert "is too inexact for this model" in inexact
+
+
+def test_a_sharded_model_is_known_as_one_after_a_pass(tmp_path):
+    (outcome,) = run(1, measured_after_a_pass, tmp_path)
+    gathered, told = outcome["value"]
+    assert gathered
+    assert "The model is sharded" in told
 
 
 @pytest.mark.parametrize("method", [METHOD, AGREEMENT], ids=["default", "agreement"])

@@ -20,6 +20,25 @@ def test_negative():
     assert sign(-2) == -1
 """
 
+ELSEWHERE = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+from thing import sign
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield lambda x: pool.submit(sign, x).result()
+
+def test_positive(elsewhere):
+    assert elsewhere(2) == 1
+
+def test_negative(elsewhere):
+    assert elsewhere(-2) == -1
+"""
+
 
 @pytest.fixture
 def space(tmp_path):
@@ -68,6 +87,15 @@ def test_a_mutant_meets_the_tests_that_reach_it(space):
     found = {place: space.try_out(changes[place], met[place]) for place in ((2, "<="), (4, "2"))}
     assert found[2, "<="] == {"status": "survived"}  # no test has a zero
     assert found[4, "2"] == {"status": "killed", "by": positive}
+
+
+def test_a_process_that_several_tests_share_counts_for_the_one_that_is_on(space):
+    (space.folder / "tests/test_thing.py").write_text(ELSEWHERE)
+    reach = space.reach("tests/test_thing.py")
+    own = {}
+    for test, found in reach.items():
+        own[test.partition("::")[2]] = [n for n in found["lines"]["src/thing.py"] if n > 1]
+    assert own == {"test_positive": [2, 4], "test_negative": [2, 3]}
 
 
 def test_tests_that_fail_without_a_change_are_an_error(space):

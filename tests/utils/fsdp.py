@@ -83,6 +83,18 @@ def refuse_sharded():
     return found
 
 
+def measured_after_a_pass(rank):
+    """The error of a sharded model whose tensors FSDP has gathered for a pass, and keeps."""
+    model = fully_shard(smooth(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    model(batches()[0][0])
+    gathered = not any(hasattr(p, "full_tensor") for p in model.parameters())
+    try:
+        ni.gradient_stats(model, batches()[0])
+    except ValueError as error:
+        return gathered, str(error)
+    return gathered, ""
+
+
 def with_options():
     """What `microbatch=` and `autocast=` lead to: an error, and the dtype of the forward passes."""
     texts, dtypes = [], set()

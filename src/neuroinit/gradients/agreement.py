@@ -14,7 +14,7 @@ pairs ``i != j``. ``docs/how-it-works/agreement.md`` has the derivation.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from neuroinit.gradients.directions import Objective
 from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.plan import Plan
+from neuroinit.kernels.context import NotSeparableError
 from neuroinit.kernels.losses import OtherTargets
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
@@ -48,12 +49,12 @@ def contrast(problem: Problem, size: int = 0) -> Problem:
     """
     twin, loss_fn, compute_loss = copy.copy(problem), problem.loss_fn, problem.compute_loss
     if compute_loss is None:
-        twin.loss_fn = lambda output, targets: _excess([loss_fn(output, t) for t in targets])
+        twin.loss_fn = lambda output, targets: _excess(lambda t: loss_fn(output, t), targets)
         return twin
 
     def excess(model: Any, batches: Sequence[Batch]) -> Tensor:
         if problem.layout.size(batches[0]) != size:
-            return _excess([compute_loss(model, batch) for batch in batches])
+            return _excess(lambda batch: compute_loss(model, batch), batches)
         with OtherTargets(size, _shifts(size)):
             return compute_loss(model, batches[0])
 
@@ -175,5 +176,16 @@ def _distinct_cosine(moments: Moments) -> Tensor:
     return moments.distinct_cosine
 
 
-def _excess(losses: Sequence[Tensor]) -> Tensor:
-    return losses[0] - torch.stack(list(losses[1:])).mean(0)
+def _excess(loss: Callable[[Any], Tensor], given: Sequence[Any]) -> Tensor:
+    """The loss of the first targets (or batch with them) beyond the mean of the others."""
+    own = loss(given[0])
+    try:
+        others = [loss(other) for other in given[1:]]
+    except (NotSeparableError, RuntimeError, MemoryError, ValueError):
+        raise  # those of torch, and those that mean something to the callers
+    except Exception as error:
+        raise ValueError(
+            "The loss cannot take the targets of other samples, which the agreement needs: it "
+            f"raises {error!r}."
+        ) from error
+    return own - torch.stack(others).mean(0)

@@ -31,9 +31,8 @@ def gradient_and_product(
     plan: Plan,
     direction: Callable[[Tensor, Tensor], Tensor | None],
     engine: Engine,
-    sub_batch: int = 0,
 ) -> Tensor | None:
-    """``H v`` for ``v = direction(loss, g)``, with the loss and gradient ``g`` of a sub-batch.
+    """``H v`` for ``v = direction(loss, g)``, with loss and gradient ``g`` of the first sub-batch.
 
     Args:
         point: Where the parameters stand.
@@ -43,7 +42,6 @@ def gradient_and_product(
             flat vector, both on the device; or ``None`` if no product is needed.
         engine: One that keeps graphs continues from the graphs of the first pass; another computes
             them again, one at a time.
-        sub_batch: Which sub-batch.
 
     Returns:
         ``<W_k, [H v]_k>`` for every scale, on the device; ``None`` without a direction.
@@ -55,15 +53,15 @@ def gradient_and_product(
     ):
         graphs: list[Graph] = []
         if engine.keeps_graphs:
-            graphs = list(_graphs(session, batch, plan, sub_batch))
+            graphs = list(_graphs(session, batch, plan, 0))
             loss, gradient = _sum_of_graphs(point.problem, graphs)
         else:
-            loss, gradient = _first_order(session, batch, plan, sub_batch)
+            loss, gradient = _first_order(session, batch, plan, 0)
         v = direction(loss, gradient)
         if v is None:
             return None
         if not engine.keeps_graphs:
-            return _hessian_product(session, batch, plan, sub_batch, v)
+            return _hessian_product(session, batch, plan, 0, v)
         outputs = [g for _, _, piece in graphs for g in piece]
         vectors = [part for a, _, piece in graphs for part in unflatten(a * v, piece)]
         return ranks.sum(session.second_backward(outputs, vectors))

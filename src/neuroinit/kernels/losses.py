@@ -93,7 +93,7 @@ def losses_of_pieces(
         pieces: Consecutive pieces from 0 to the number of samples.
     """
     plain = isinstance(output, Tensor) and isinstance(target, Tensor)
-    count, size = len(pieces), pieces[0][1] - pieces[0][0]
+    count, size = len(pieces), pieces[0][1]
     regular = [(k * size, (k + 1) * size) for k in range(count)] == [tuple(p) for p in pieces]
     if not plain or not regular or count == 1 or output.device.type == "cpu":
         return None

@@ -65,7 +65,7 @@ def one_column(rows: int = 1, height: float = 1.5) -> tuple[Figure, list[Axes]]:
     return made, list(axes.flat)
 
 
-def legend_above(ax: Axes, handles: Sequence[Any] | None = None, columns: int = 4) -> None:
+def legend_above(ax: Axes, handles: Sequence[Any] | None = None) -> None:
     """A legend above the axes, without a frame."""
     given = {} if handles is None else {"handles": list(handles)}
     ax.legend(
@@ -73,7 +73,7 @@ def legend_above(ax: Axes, handles: Sequence[Any] | None = None, columns: int = 
         fontsize=SMALL,
         labelcolor=INK,
         frameon=False,
-        ncols=columns,
+        ncols=4,
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
         borderaxespad=0.1,

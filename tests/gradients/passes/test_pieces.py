@@ -6,7 +6,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.gradients.engines import Keep
-from neuroinit.gradients.passes.pieces import _grouped
+from neuroinit.gradients.passes.pieces import (
+    _grouped,
+    one_pass,
+    pass_of_piece,
+    streamed_pieces,
+)
 from neuroinit.gradients.passes.trials import TRIAL, try_separating
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
@@ -200,6 +205,29 @@ def test_overlapping_pieces_count_their_samples_twice():
 def test_groups_of_pieces_of_one_length():
     wanted = [[(0, 2), (2, 4)], [(4, 7)], [(7, 9)]]
     assert _grouped([(0, 2), (2, 4), (4, 7), (7, 9)], 16, 9, alike=True) == wanted
+
+
+@pytest.mark.parametrize(("width", "wanted"), [(31, 2**22 // 1024), (2**11, 1)])
+def test_so_many_gradients_are_held_that_they_have_four_million_entries(width, wanted):
+    problem = Problem(nn.Linear(width, width + 1), F.cross_entropy)
+    assert streamed_pieces(problem) == wanted
+
+
+@pytest.mark.parametrize("pieces", [[(0, 3), (3, 8)], [(0, 5), (2, 8)], [(1, 4)]])
+def test_pieces_of_copies_have_the_statistics_of_the_whole_batch(pieces):
+    torch.manual_seed(0)
+    problem, point = problem_of(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)))
+    batch, names = vectors(8), problem.trainable
+    problem.traits.separable = True
+    with point.session() as session:
+        ours = one_pass(session, batch, pieces, names, create_graph=False, copied=True)
+        wanted = [
+            pass_of_piece(session, loss, names, retain_graph=True)
+            for loss in session.losses(batch, pieces, True)
+        ]
+    torch.testing.assert_close(ours.losses, [loss for one in wanted for loss in one.losses])
+    for k, found in enumerate(ours.gradients):
+        torch.testing.assert_close(found, torch.stack([one.gradients[k] for one in wanted]))
 
 
 class Batches(nn.Module):

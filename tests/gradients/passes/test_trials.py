@@ -1,10 +1,17 @@
 """What is found out about a model by trying."""
 
+import math
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from neuroinit.gradients.passes.trials import samples_are_independent, try_separating
+from neuroinit.gradients.passes.trials import (
+    relative_error,
+    samples_are_independent,
+    try_separating,
+)
 from neuroinit.model.problem import Problem
 
 
@@ -27,3 +34,64 @@ def test_two_samples_are_enough_to_see_that_pieces_can_be_kept_apart():
     problem, batch = problem_and_batch(2)
     try_separating(problem.at(problem.unit_scales), batch)
     assert problem.traits.separable
+
+
+def test_samples_are_compared_on_as_many_as_memory_allows():
+    tried = []
+
+    class Full(nn.Linear):
+        def forward(self, x):
+            tried.append(len(x))
+            assert len(tried) < 9
+            if len(x) > 5:
+                raise torch.OutOfMemoryError("out of memory")
+            return super().forward(x)
+
+    _, batch = problem_and_batch(16)
+    assert samples_are_independent(Problem(Full(4, 3).double(), F.cross_entropy), batch)
+    assert tried == [16, 8, 4, 1, 3]
+
+
+def test_two_samples_that_do_not_fit_are_an_error():
+    class Full(nn.Linear):
+        def forward(self, x):
+            raise torch.OutOfMemoryError("out of memory")
+
+    _, batch = problem_and_batch(16)
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        samples_are_independent(Problem(Full(4, 3).double(), F.cross_entropy), batch)
+
+
+def test_the_rounding_of_autocast_does_not_look_like_dependence():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+    batch = torch.randn(24, 4), torch.randint(3, (24,))
+    problem = Problem(model, F.cross_entropy, autocast=torch.bfloat16)
+    assert samples_are_independent(problem, batch)
+
+
+def errors(found, wanted, modules):
+    return relative_error(
+        [torch.tensor(f).double() for f in found],
+        [torch.tensor(w).double() for w in wanted],
+        modules,
+        torch.linalg.vector_norm,
+    )
+
+
+def test_an_error_is_relative_to_its_gradient_and_a_little_to_those_of_its_module():
+    wanted = [[3.0, 4.0], [0.0, 1000.0]]
+    found = [[3.0, 4.6], [0.0, 1000.0]]
+    assert errors(found, wanted, ["a", "b"]) == pytest.approx(0.6 / (5 + 0.005))
+    assert errors(found, wanted, ["a", "a"]) == pytest.approx(0.6 / (5 + 1.0))
+    assert errors(wanted, wanted, ["a", "a"]) == 0
+
+
+def test_the_largest_error_counts():
+    assert errors([[2.0], [1.5]], [[1.0], [1.0]], ["a", "b"]) == pytest.approx(1 / 1.001)
+
+
+def test_an_error_without_a_size_is_infinite():
+    assert errors([[1.0]], [[0.0]], ["a"]) == math.inf
+    assert errors([[math.nan]], [[1.0]], ["a"]) == math.inf
+    assert errors([[0.0]], [[0.0]], ["a"]) == 0

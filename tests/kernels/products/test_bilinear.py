@@ -54,6 +54,21 @@ def test_positional_arguments():
     assert operator == Linear()
 
 
+def test_a_sum_of_a_bias_and_a_product_is_a_layer():
+    b, x, w = double(3), double(5, 4), double(4, 3)
+    input, weight, bias, operator = READERS["addmm"](b, x, w)
+    assert (input is x, weight is w, bias is b) == (True, True, True)
+    torch.testing.assert_close(operator.forward(x, w, b), torch.addmm(b, x, w))
+
+
+@pytest.mark.parametrize("settings", [{"beta": 2}, {"alpha": 2}, {"beta": 2, "alpha": 2}])
+def test_other_sums_of_products_are_left_to_torch(settings):
+    *_, operator = READERS["addmm"](double(3), double(5, 4), double(4, 3), **settings)
+    assert operator is None
+    *_, operator = READERS["addmm"](double(5, 3), double(5, 4), double(4, 3))
+    assert operator is None
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "settings"),
     [("conv2d", (1, 2, 5, 5), {"padding": "same"}), ("conv2d", (2, 5, 5), {}),

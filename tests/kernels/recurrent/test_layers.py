@@ -102,3 +102,18 @@ def test_packed_sequences_are_left_to_torch():
 
     torch.manual_seed(0)
     assert not check(Packed().double(), "keep").traits.separable
+
+
+def test_calls_with_keywords_are_left_to_torch():
+    class Keywords(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x):
+            body, start = self.body, x.new_zeros(1, len(x), 4)
+            settings = body.all_weights[0], True, 1, 0.0, False, False
+            return self.head(torch.gru(x, start, *settings, batch_first=True)[0].mean(1))
+
+    torch.manual_seed(0)
+    assert not check(Keywords().double(), "keep").traits.separable

@@ -24,6 +24,18 @@ def test_fans(module, expected):
 
 
 @pytest.mark.parametrize(
+    "module",
+    [nn.RNN(6, 5), nn.LSTM(6, 5), nn.GRU(6, 5), nn.RNNCell(6, 5), nn.LSTMCell(6, 5),
+     nn.GRUCell(6, 5)],
+    ids=lambda m: type(m).__name__,
+)  # fmt: skip
+def test_every_gate_has_fans_of_its_own(module):
+    for name, inputs in (("weight_ih", 6), ("weight_hh", 5)):
+        key = next(n for n, _ in module.named_parameters() if n.startswith(name))
+        assert fans(module, getattr(module, key), matrices_in(module, key)) == (inputs, 5)
+
+
+@pytest.mark.parametrize(
     ("module", "gain"),
     [
         (nn.ReLU(), math.sqrt(2)),

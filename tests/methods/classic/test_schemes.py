@@ -213,6 +213,9 @@ def test_a_drawn_start_survives_saving(tmp_path):
         assert torch.equal(a, b)
 
 
+KINDS = (ni.Kaiming, ni.Xavier, ni.Orthogonal, ni.TruncNormal, ni.LSUV, ni.GradInit, ni.MetaInit)
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -221,6 +224,7 @@ def test_a_drawn_start_survives_saving(tmp_path):
         (ni.Kaiming, {"nonlinearity": "gelu"}),
         (ni.Xavier, {"distribution": "cauchy"}),
         (ni.Xavier, {"nonlinearity": 1}),
+        *((kind, {field: "*.weight"}) for kind in KINDS for field in ("include", "exclude")),
         (ni.Orthogonal, {"nonlinearity": "x"}),
         (ni.TruncNormal, {"std": 0.0}),
         (ni.TruncNormal, {"std": math.nan}),

@@ -148,3 +148,10 @@ def test_an_example_that_is_not_finite():
 def test_an_optimizer_that_is_none():
     with pytest.raises(TypeError, match="It returned a `int`"):
         ni.nio_(network(), example=EXAMPLE, optimizer=lambda p: 3)
+
+
+def test_tokens_are_drawn_up_to_the_largest_of_the_example():
+    example = torch.tensor([[0, 3, 1], [2, 3, 0]])
+    inputs, _ = next(iter(random_batches(example, classes=2, size=64)))
+    assert inputs.shape == (64, 3)
+    assert set(inputs.flatten().tolist()) == {0, 1, 2, 3}

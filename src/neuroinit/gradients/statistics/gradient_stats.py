@@ -188,15 +188,17 @@ def with_agreement_if_possible(
 ) -> GradientStats:
     """:func:`with_agreement`, or ``nan`` if the loss cannot take the targets of other samples.
 
-    A loss may raise anything for targets that it was not made for. A run is not lost for that; the
-    reason is written to the log.
+    A run is not lost for a ``ValueError`` (the targets are not known, the loss does not depend on
+    them or does not take others, the gradients are zero or not finite), for a ``RuntimeError`` of
+    an operator, or for want of memory; the reason is written to the log. Any other error is a
+    mistake, and is raised.
     """
     try:
         with point.problem.ranks.together():
             return with_agreement(stats, point, batch, plan, held)
     except LostRankError:
         raise
-    except Exception as error:
+    except (ValueError, RuntimeError, MemoryError) as error:
         log.debug("The agreement was not measured: %r", error)
         return stats
 

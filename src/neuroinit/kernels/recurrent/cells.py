@@ -10,7 +10,6 @@ the order of torch's weights.
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,13 +18,7 @@ Coefficients = tuple[Tensor, ...]
 
 
 class Cell(abc.ABC):
-    """A cell; all tensors have the shape ``(..., features)``.
-
-    Attributes:
-        gates: ``u`` and ``q`` have so many times the features of ``h``.
-    """
-
-    gates: ClassVar[int]
+    """A cell; all tensors have the shape ``(..., features)``."""
 
     @abc.abstractmethod
     def step(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,8 +43,6 @@ class Cell(abc.ABC):
 
 class RNN(Cell):
     """``h_t = tanh(u + q)``, or with ReLU."""
-
-    gates = 1
 
     def __init__(self, relu: bool = False) -> None:
         self.relu = relu
@@ -82,8 +73,6 @@ class RNN(Cell):
 
 class LSTM(Cell):
     """``c_t = f c + i g``, ``h_t = o tanh(c_t)``; ``i, f, o`` are sigmoids, ``g`` is a tanh."""
-
-    gates = 4
 
     def _gates(self, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
         i, f, g, o = (u + q).chunk(4, -1)
@@ -123,8 +112,6 @@ class LSTM(Cell):
 
 class GRU(Cell):
     """``h_t = n + z (h - n)``, ``n = tanh(u_n + r q_n)``; ``r, z`` are sigmoids of ``u + q``."""
-
-    gates = 3
 
     def _gates(self, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
         (ur, uz, un), (qr, qz, qn) = u.chunk(3, -1), q.chunk(3, -1)
