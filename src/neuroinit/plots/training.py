@@ -130,7 +130,7 @@ def draw_losses(
     ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("training step", fontsize=NORMAL)
     ax.set_ylabel("training loss", fontsize=NORMAL)
-    legend_above(ax, columns=2)
+    legend_above(ax)
 
 
 def _lines(
