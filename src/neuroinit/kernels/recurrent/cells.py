@@ -86,8 +86,9 @@ class LSTM(Cell):
     gates = 4
 
     def _gates(self, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
-        i, f, g, o = (u + q).chunk(4, -1)
-        return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        first, g, o = (u + q).split([2 * (n := u.shape[-1] // 4), n, n], -1)
+        i, f = first.sigmoid().chunk(2, -1)
+        return i, f, g.tanh(), o.sigmoid()
 
     def step(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """See :class:`Cell`."""
