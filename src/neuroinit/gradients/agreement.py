@@ -61,6 +61,23 @@ def contrast(problem: Problem, size: int = 0) -> Problem:
     return twin
 
 
+def noting_contrast(problem: Problem, noted: list[Tensor]) -> Problem:
+    """The same model with its own loss for batches of :func:`permuted`.
+
+    Whenever the loss is evaluated, that of :func:`contrast` is appended to a list: one forward pass
+    is enough for both. Only for a ``loss_fn``.
+    """
+    twin, loss_fn = copy.copy(problem), problem.loss_fn
+
+    def own(output: Any, targets: Sequence[Any]) -> Tensor:
+        losses = [loss_fn(output, t) for t in targets]
+        noted.append(_excess(losses).mean())
+        return losses[0]
+
+    twin.loss_fn = own
+    return twin
+
+
 def targets_enter_losses_only(point: Point, batch: Batch) -> bool:
     """Whether the targets of a ``compute_loss`` only enter loss functions of torch.
 

@@ -86,7 +86,8 @@ class LSTM(Cell):
     gates = 4
 
     def _gates(self, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
-        first, g, o = (u + q).split([2 * (n := u.shape[-1] // 4), n, n], -1)
+        n = u.shape[-1] // 4
+        first, g, o = torch.split(u + q, [2 * n, n, n], -1)
         i, f = first.sigmoid().chunk(2, -1)
         return i, f, g.tanh(), o.sigmoid()
 

@@ -8,15 +8,11 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.errors import GradientError
 from neuroinit.common.tensors import at_least_float32, fingerprint, fingerprints
 from neuroinit.distributed.dtensor import whole
 from neuroinit.distributed.ranks import Ranks
-from neuroinit.gradients.statistics.gradient_stats import (
-    GradientStats,
-    measure,
-    with_agreement_if_possible,
-)
+from neuroinit.gradients.statistics.both import measure_with_agreement_if_possible
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.run.loop.state import RunState
@@ -32,12 +28,7 @@ def measured(point: Point, batch: Batch, now: RunState) -> GradientStats | None:
     """The statistics at a point, or ``None`` if a gradient is zero or not finite."""
     plan = now.method.measured(point.problem, batch, now.schedule.microbatch)
     held = now.schedule.engine.held_gradients if now.schedule.engine else None
-    try:
-        with point.problem.ranks.together():
-            stats = measure(point, batch, plan, held)
-    except GradientError:
-        return None
-    return with_agreement_if_possible(stats, point, batch, plan, held)
+    return measure_with_agreement_if_possible(point, batch, plan, held)
 
 
 def make_result(
