@@ -11,7 +11,8 @@ from torch import Tensor
 HALF = (torch.bfloat16, torch.float16)
 CHUNK = 2**16  # entries of a vector that are converted to float64 at once
 BLOCK = 2**10  # entries whose squares are summed in float32
-LARGE_CHUNK = 2**20  # the same on an accelerator, where every operator is a launch
+GROUP = 2**18  # entries of equal tensors that are converted together
+LARGE_CHUNK = 2**20  # CHUNK on an accelerator, where every operator is a launch
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
@@ -155,7 +156,7 @@ def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) 
     found: dict[int, Tensor] = {}
     for size in set(sizes):
         alike = [k for k, own in enumerate(sizes) if own == size]
-        most = max(1, LARGE_CHUNK // max(1, size * len(rows)))
+        most = max(1, GROUP // max(1, size * len(rows)))
         for group in (alike[i : i + most] for i in range(0, len(alike), most)):
             found |= zip(group, _equal_grams([(left[k], right[k]) for k in group]), strict=True)
     return torch.stack([found[k] for k in range(len(sizes))])
