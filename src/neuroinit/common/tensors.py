@@ -11,6 +11,7 @@ from torch import Tensor
 HALF = (torch.bfloat16, torch.float16)
 CHUNK = 2**16  # entries of a vector that are converted to float64 at once
 BLOCK = 2**10  # entries whose squares are summed in float32
+PRODUCT = 2**9  # entries whose products are summed in float32
 GROUP = 2**18  # entries of equal tensors that are converted together
 LARGE_CHUNK = 2**20  # CHUNK on an accelerator, where every operator is a launch
 
@@ -131,6 +132,10 @@ def gram_matrix(rows: Tensor, columns: Tensor | None = None) -> Tensor:
         rows: Vectors, of shape ``(m, entries)``.
         columns: Vectors of shape ``(n, entries)``; by default the rows.
     """
+    if columns is None and rows.dtype == torch.float32 and rows.device.type == "cpu":
+        found = _gram_in_blocks(rows) if rows.shape[1] >= CHUNK else None
+        if found is not None:
+            return found
     dtype, chunk = sum_dtype(rows), CHUNK if rows.device.type == "cpu" else LARGE_CHUNK
     if rows.dtype == dtype and 0 < rows.shape[1] <= chunk:
         return rows @ (rows if columns is None else columns.to(dtype)).T
@@ -141,6 +146,22 @@ def gram_matrix(rows: Tensor, columns: Tensor | None = None) -> Tensor:
         product = a @ (a if others is None else others[k].to(dtype)).T
         total = product if total is None else total.add_(product)
     return rows.new_zeros(len(rows), len(rows), dtype=dtype) if total is None else total
+
+
+def _gram_in_blocks(rows: Tensor) -> Tensor | None:
+    """``rows rows^T``, in float32 inside blocks, which are summed in float64.
+
+    Its error is about 1e-8 of the norms' product. For 16 vectors of 3.4 million entries it takes 40
+    ms, where a conversion to float64 takes 268. ``None`` if squares may leave the range of float32.
+    """
+    whole = rows.shape[1] // PRODUCT * PRODUCT
+    rest = rows[:, whole:].double()
+    total = rest @ rest.T
+    for part in torch.split(rows[:, :whole], CHUNK, 1):
+        blocks = part.view(len(part), -1, PRODUCT).transpose(0, 1)
+        total += torch.bmm(blocks, blocks.transpose(1, 2)).sum(0, dtype=torch.float64)
+    squares = total.diagonal()
+    return total if bool(((squares > 1e-24) & (squares < 1e36)).all()) else None
 
 
 def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) -> Tensor:
@@ -163,7 +184,7 @@ def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) 
 
 
 def _equal_grams(pairs: list[tuple[Tensor, Tensor]]) -> Iterable[Tensor]:
-    """The Gram matrices of tensors of one size: one conversion and one product for all."""
+    """The Gram matrices of tensors of one size, in one product for all."""
     (a, b), *others = pairs
     if not others:
         return [gram_matrix(a, None if a is b else b)]
