@@ -172,12 +172,18 @@ def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) 
         sizes: Entries of every tensor.
         columns: Vectors of shape ``(n, entries)``; by default the rows.
     """
-    left = torch.split(rows, sizes, 1)
-    right = left if columns is None else torch.split(columns, sizes, 1)
+    parts = torch.split(rows, sizes, 1)
+    return grams_of_tensors(parts, None if columns is None else torch.split(columns, sizes, 1))
+
+
+def grams_of_tensors(left: Sequence[Tensor], right: Sequence[Tensor] | None = None) -> Tensor:
+    """The same, from one matrix of gradients ``(m, entries)`` for every tensor."""
+    right = left if right is None else right
+    sizes = [part.shape[1] for part in left]
     found: dict[int, Tensor] = {}
     for size in set(sizes):
         alike = [k for k, own in enumerate(sizes) if own == size]
-        most = max(1, GROUP // max(1, size * len(rows)))
+        most = max(1, GROUP // max(1, size * len(left[0])))
         for group in (alike[i : i + most] for i in range(0, len(alike), most)):
             found |= zip(group, _equal_grams([(left[k], right[k]) for k in group]), strict=True)
     return torch.stack([found[k] for k in range(len(sizes))])

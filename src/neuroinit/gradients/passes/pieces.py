@@ -49,17 +49,13 @@ class Pass:
         """The gradient of every piece as a row of a matrix."""
         if self.pieces is None:
             return flatten(self.gradients)[None]
-        return self._as_rows(self.gradients)
+        return torch.cat(rows_by_tensor(self.gradients), 1)
 
-    @property
-    def noted_rows(self) -> Tensor:
-        """The gradient of every piece's second loss as a row of a matrix."""
-        return self._as_rows(self.noted)
 
-    def _as_rows(self, gradients: Sequence[Tensor]) -> Tensor:
-        count, device = len(self.losses), gradients[0].device
-        parts = [g.detach().reshape(count, -1).to(device) for g in gradients]
-        return torch.cat(parts, 1)
+def rows_by_tensor(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """For every tensor the gradients of all pieces as rows, on the device of the first."""
+    device = gradients[0].device
+    return [g.detach().reshape(len(g), -1).to(device) for g in gradients]
 
 
 def passes_over(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, LostRankError
-from neuroinit.common.tensors import weighted_rows
+from neuroinit.common.tensors import grams_of_tensors, to_host, weighted_rows
 from neuroinit.gradients import measures
 from neuroinit.gradients.agreement import (
     check_contrast,
@@ -20,12 +21,11 @@ from neuroinit.gradients.agreement import (
     targets_enter_losses_only,
 )
 from neuroinit.gradients.passes.grouping import grouped
-from neuroinit.gradients.passes.pieces import one_pass
+from neuroinit.gradients.passes.pieces import Pass, one_pass, rows_by_tensor
 from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan
 from neuroinit.gradients.statistics.gradient_stats import (
     GradientStats,
-    grams_of_rows,
     measure,
     statistics_of,
 )
@@ -92,18 +92,23 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
     problem, noted = point.problem, list[Tensor]()
     own, names = replace(point, problem=noting_contrast(problem, noted)), problem.trainable
     groups = grouped(plan.pieces, plan.samples, len(plan.pieces), bool(problem.batch_norms))
-    others, losses, rows = permuted(problem, batch), list[Tensor](), list[tuple[Tensor, Tensor]]()
+    others, losses, made = permuted(problem, batch), list[Tensor](), list[Pass]()
     with own.session() as session:
         for group in groups:
-            made = one_pass(session, others, group, names, create_graph=False, noted=noted)
-            losses += made.losses
-            rows.append((made.rows, made.noted_rows))
+            made.append(one_pass(session, others, group, names, create_graph=False, noted=noted))
+            losses += made[-1].losses
     both = []
-    for part in zip(*rows, strict=True):
-        found = torch.cat(part) if len(part) > 1 else part[0]
-        found = found if plan.simple else weighted_rows(plan.weights, found)
-        both.append(statistics_of(problem, plan, *grams_of_rows(point, [found], losses)))
+    for gradients in ([p.gradients for p in made], [p.noted for p in made]):
+        grams, *values = to_host(grams_of_tensors(_by_tensor(plan, gradients)), *losses)
+        both.append(statistics_of(problem, plan, grams, torch.stack(values)))
     return _joined(both[0], both[1], point)
+
+
+def _by_tensor(plan: Plan, passes: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """For every tensor the gradients of all sub-batches as rows, from those of some passes."""
+    parts = zip(*(rows_by_tensor(gradients) for gradients in passes), strict=True)
+    found = [own[0] if len(own) == 1 else torch.cat(own) for own in parts]
+    return found if plan.simple else [weighted_rows(plan.weights, own) for own in found]
 
 
 def with_agreement(

@@ -167,11 +167,6 @@ def _grams(point: Point, batch: Batch, plan: Plan) -> tuple[Tensor, Tensor]:
     """The Gram matrix of every tensor and the losses of the pieces; all gradients are held."""
     names, losses = point.problem.trainable, list[Tensor]()
     found = list(gradient_rows(point, batch, plan, losses, names, entries=ALL))
-    return grams_of_rows(point, found, losses)
-
-
-def grams_of_rows(point: Point, found: list[Tensor], losses: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """The Gram matrix of every tensor, from matrices of gradients; and the losses, on the CPU."""
     rows = found[0] if len(found) == 1 else torch.cat(found)
     grams, *values = to_host(tensor_grams(rows, _sizes(point)), *losses)
     return grams, torch.stack(values)
