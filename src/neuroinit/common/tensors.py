@@ -111,7 +111,7 @@ def fingerprints(tensors: Sequence[Tensor]) -> list[int]:
     places = torch.arange(max(lengths), device=device)
     mixed = _mixed(words, torch.cat([places[:length] for length in lengths]))
     sums = torch.stack([part.sum() for part in torch.split(mixed, lengths)])
-    return [total % 2**63 for total in sums.tolist()]
+    return [total % 2**63 for total in sums.cpu().tolist()]
 
 
 def _octets(tensor: Tensor) -> list[Tensor]:
