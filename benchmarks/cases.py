@@ -118,7 +118,6 @@ PEOPLES = {
     "demo, 24 blocks": 64,
     "text GPT, 12 blocks": 32,
 }
-WITH_AUTHORS = ("ConvNeXt-atto, 64 pixels", "EfficientNet-B0, 64 pixels", "demo, 24 blocks")
 SPLITS = [(2, 0.6), (4, 0.2), (8, 0.0), (16, 0.0), (64, 0.0)]
 
 
@@ -152,7 +151,7 @@ def full() -> list[Case]:
     cases += [Case(normalized, "keep", 16)]
     for D, way in ((8, "keep"), (16, "keep"), (8, "stream")):
         cases += [Case(model, way, D, B=B) for model, B in PEOPLES.items()]
-    cases += [Case(model, AUTHORS, 2, B=PEOPLES[model]) for model in WITH_AUTHORS]
+    cases += [Case(model, AUTHORS, 2, B=B) for model, B in PEOPLES.items()]
     cases += [Case(model, TRAINING, B=B) for model, B in PEOPLES.items()]
     for model, B in OTHERS.items():
         cases += [Case(model, TRAINING, B=B)]

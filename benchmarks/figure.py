@@ -79,5 +79,5 @@ def _lines(axis: Any, rows: list[dict[str, Any]], key: str, value: str) -> None:
     ticks = sorted({r[key] for r in rows})
     axis.set_xticks(ticks, [str(t) if t < 10_000 else f"{t / 1000:.0f}k" for t in ticks])
     axis.minorticks_off()
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.1 * max((r[value] for r in rows), default=1.0))
     axis.spines[["top", "right"]].set_visible(False)

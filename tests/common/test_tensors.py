@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from neuroinit.common.tensors import CHUNK, row_norms, to_host
+from neuroinit.common.tensors import (
+    CHUNK,
+    fingerprint,
+    fingerprints,
+    row_norms,
+    tensor_grams,
+    to_host,
+)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-25, 1e25])
@@ -34,3 +41,19 @@ def test_norms_of_rows_are_summed_in_float64(entries, dtype):
     rows = torch.randn(3, entries).mul_(1e25).to(dtype)  # its square is no float32
     wanted = torch.stack([row.double().norm() for row in rows])
     torch.testing.assert_close(row_norms(rows), wanted, rtol=1e-12, atol=0)
+
+
+def test_hashes_of_many_tensors_are_those_of_each():
+    tensors = [torch.randn(n) for n in (1, 2, 5, 64)]
+    tensors += [torch.randn(7).half(), torch.empty(0), torch.randn(9)[1:4], torch.randn(4, 6).T]
+    assert fingerprints(tensors) == [fingerprint(t) for t in tensors]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-25, 1e25])
+def test_gram_matrices_of_tensors_of_any_size(size):
+    sizes = [10, CHUNK + 700, 10, 4096, 10, 4096]
+    rows = size * torch.randn(3, sum(sizes))
+    rows[0, :10] = 0
+    wanted = [part.double() @ part.double().T for part in torch.split(rows, sizes, 1)]
+    for found, own in zip(tensor_grams(rows, sizes), wanted, strict=True):
+        torch.testing.assert_close(found, own, rtol=0, atol=1e-7 * float(own.max()))

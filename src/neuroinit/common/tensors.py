@@ -11,7 +11,9 @@ from torch import Tensor
 HALF = (torch.bfloat16, torch.float16)
 CHUNK = 2**16  # entries of a vector that are converted to float64 at once
 BLOCK = 2**10  # entries whose squares are summed in float32
-LARGE_CHUNK = 2**20  # the same on an accelerator, where every operator is a launch
+PRODUCT = 2**9  # entries whose products are summed in float32
+GROUP = 2**18  # entries of equal tensors that are converted together
+LARGE_CHUNK = 2**20  # CHUNK on an accelerator, where every operator is a launch
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
@@ -94,17 +96,33 @@ WORDS = 2**22  # eight-byte words that are hashed at once
 
 def fingerprint(tensor: Tensor) -> int:
     """A hash of a tensor's bits in ``[0, 2^63)``, the same on every device."""
-    data = tensor.detach().reshape(-1).contiguous()
-    if not data.numel():
-        return 0
-    octets = data.view(torch.uint8)
-    octets = torch.cat([octets, octets.new_zeros(-len(octets) % 8)])
     total = 0
-    for k, words in enumerate(torch.split(octets.view(torch.int64), WORDS)):
-        place = torch.arange(len(words), device=words.device) + k * WORDS
-        mixed = (words ^ (words >> 29)) * (place * 2862933555777941757 + 3037000493)
-        total += int((mixed ^ (mixed >> 32)).sum())
+    for k, words in enumerate(torch.split(torch.cat(_octets(tensor)).view(torch.int64), WORDS)):
+        total += int(_mixed(words, torch.arange(len(words), device=words.device) + k * WORDS).sum())
     return total % 2**63
+
+
+def fingerprints(tensors: Sequence[Tensor]) -> list[int]:
+    """:func:`fingerprint` of every tensor, in few operators for small ones."""
+    device = tensors[0].device
+    octets = [_octets(t.to(device)) for t in tensors]
+    words = torch.cat([part for own in octets for part in own]).view(torch.int64)
+    lengths = [sum(len(part) for part in own) // 8 for own in octets]
+    places = torch.arange(max(lengths), device=device)
+    mixed = _mixed(words, torch.cat([places[:length] for length in lengths]))
+    sums = torch.stack([part.sum() for part in torch.split(mixed, lengths)])
+    return [total % 2**63 for total in sums.cpu().tolist()]
+
+
+def _octets(tensor: Tensor) -> list[Tensor]:
+    """The bytes of a tensor, and zeros up to a multiple of eight."""
+    data = tensor.detach().reshape(-1).contiguous().view(torch.uint8)
+    return [data, data.new_zeros(-len(data) % 8)]
+
+
+def _mixed(words: Tensor, places: Tensor) -> Tensor:
+    mixed = (words ^ (words >> 29)) * (places * 2862933555777941757 + 3037000493)
+    return mixed ^ (mixed >> 32)
 
 
 def gram_matrix(rows: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -114,6 +132,10 @@ def gram_matrix(rows: Tensor, columns: Tensor | None = None) -> Tensor:
         rows: Vectors, of shape ``(m, entries)``.
         columns: Vectors of shape ``(n, entries)``; by default the rows.
     """
+    if columns is None and rows.dtype == torch.float32 and rows.device.type == "cpu":
+        found = _gram_in_blocks(rows) if rows.shape[1] >= CHUNK else None
+        if found is not None:
+            return found
     dtype, chunk = sum_dtype(rows), CHUNK if rows.device.type == "cpu" else LARGE_CHUNK
     if rows.dtype == dtype and 0 < rows.shape[1] <= chunk:
         return rows @ (rows if columns is None else columns.to(dtype)).T
@@ -126,6 +148,22 @@ def gram_matrix(rows: Tensor, columns: Tensor | None = None) -> Tensor:
     return rows.new_zeros(len(rows), len(rows), dtype=dtype) if total is None else total
 
 
+def _gram_in_blocks(rows: Tensor) -> Tensor | None:
+    """``rows rows^T``, in float32 inside blocks, which are summed in float64.
+
+    Its error is about 1e-8 of the norms' product. For 16 vectors of 3.4 million entries it takes 40
+    ms, where a conversion to float64 takes 268. ``None`` if squares may leave the range of float32.
+    """
+    whole = rows.shape[1] // PRODUCT * PRODUCT
+    rest = rows[:, whole:].double()
+    total = rest @ rest.T
+    for part in torch.split(rows[:, :whole], CHUNK, 1):
+        blocks = part.view(len(part), -1, PRODUCT).transpose(0, 1)
+        total += torch.bmm(blocks, blocks.transpose(1, 2)).sum(0, dtype=torch.float64)
+    squares = total.diagonal()
+    return total if bool(((squares > 1e-24) & (squares < 1e36)).all()) else None
+
+
 def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) -> Tensor:
     """The Gram matrices of every tensor's part of flat vectors, of shape ``(tensors, m, n)``.
 
@@ -134,11 +172,31 @@ def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) 
         sizes: Entries of every tensor.
         columns: Vectors of shape ``(n, entries)``; by default the rows.
     """
-    if rows.numel() <= LARGE_CHUNK:  # one conversion for all tensors
-        rows, columns = rows.to(sum_dtype(rows)), None if columns is None else columns.to(rows)
     parts = torch.split(rows, sizes, 1)
-    others = [None] * len(sizes) if columns is None else torch.split(columns, sizes, 1)
-    return torch.stack([gram_matrix(p, q) for p, q in zip(parts, others, strict=True)])
+    return grams_of_tensors(parts, None if columns is None else torch.split(columns, sizes, 1))
+
+
+def grams_of_tensors(left: Sequence[Tensor], right: Sequence[Tensor] | None = None) -> Tensor:
+    """The same, from one matrix of gradients ``(m, entries)`` for every tensor."""
+    right = left if right is None else right
+    sizes = [part.shape[1] for part in left]
+    found: dict[int, Tensor] = {}
+    for size in set(sizes):
+        alike = [k for k, own in enumerate(sizes) if own == size]
+        most = max(1, GROUP // max(1, size * len(left[0])))
+        for group in (alike[i : i + most] for i in range(0, len(alike), most)):
+            found |= zip(group, _equal_grams([(left[k], right[k]) for k in group]), strict=True)
+    return torch.stack([found[k] for k in range(len(sizes))])
+
+
+def _equal_grams(pairs: list[tuple[Tensor, Tensor]]) -> Iterable[Tensor]:
+    """The Gram matrices of tensors of one size, in one product for all."""
+    (a, b), *others = pairs
+    if not others:
+        return [gram_matrix(a, None if a is b else b)]
+    rows = torch.stack([p for p, _ in pairs]).to(sum_dtype(a))
+    columns = rows if a is b else torch.stack([q for _, q in pairs]).to(rows)
+    return (rows @ columns.transpose(1, 2)).unbind()
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

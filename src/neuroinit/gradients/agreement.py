@@ -49,16 +49,33 @@ def contrast(problem: Problem, size: int = 0) -> Problem:
     """
     twin, loss_fn, compute_loss = copy.copy(problem), problem.loss_fn, problem.compute_loss
     if compute_loss is None:
-        twin.loss_fn = lambda output, targets: _excess(lambda t: loss_fn(output, t), targets)
+        twin.loss_fn = lambda output, targets: _excess(_each(lambda t: loss_fn(output, t), targets))
         return twin
 
     def excess(model: Any, batches: Sequence[Batch]) -> Tensor:
         if problem.layout.size(batches[0]) != size:
-            return _excess(lambda batch: compute_loss(model, batch), batches)
+            return _excess(_each(lambda batch: compute_loss(model, batch), batches))
         with OtherTargets(size, _shifts(size)):
             return compute_loss(model, batches[0])
 
     twin.compute_loss = excess
+    return twin
+
+
+def noting_contrast(problem: Problem, noted: list[Tensor]) -> Problem:
+    """The same model with its own loss for batches of :func:`permuted`.
+
+    Whenever the loss is evaluated, that of :func:`contrast` is appended to a list: one forward pass
+    is enough for both. Only for a ``loss_fn``.
+    """
+    twin, loss_fn = copy.copy(problem), problem.loss_fn
+
+    def own(output: Any, targets: Sequence[Any]) -> Tensor:
+        losses = _each(lambda t: loss_fn(output, t), targets)
+        noted.append(_excess(losses).mean())
+        return losses[0]
+
+    twin.loss_fn = own
     return twin
 
 
@@ -176,11 +193,11 @@ def _distinct_cosine(moments: Moments) -> Tensor:
     return moments.distinct_cosine
 
 
-def _excess(loss: Callable[[Any], Tensor], given: Sequence[Any]) -> Tensor:
-    """The loss of the first targets (or batch with them) beyond the mean of the others."""
+def _each(loss: Callable[[Any], Tensor], given: Sequence[Any]) -> list[Tensor]:
+    """The loss of every one of several targets, or of batches with them; the first are its own."""
     own = loss(given[0])
     try:
-        others = [loss(other) for other in given[1:]]
+        return [own, *(loss(other) for other in given[1:])]
     except (NotSeparableError, RuntimeError, MemoryError, ValueError):
         raise  # those of torch, and those that mean something to the callers
     except Exception as error:
@@ -188,4 +205,8 @@ def _excess(loss: Callable[[Any], Tensor], given: Sequence[Any]) -> Tensor:
             "The loss cannot take the targets of other samples, which the agreement needs: it "
             f"raises {error!r}."
         ) from error
-    return own - torch.stack(others).mean(0)
+
+
+def _excess(losses: Sequence[Tensor]) -> Tensor:
+    """The first loss beyond the mean of the others."""
+    return losses[0] - torch.stack(list(losses[1:])).mean(0)

@@ -22,15 +22,12 @@ from neuroinit.common.tensors import (
 )
 from neuroinit.gradients.measures import Moments, moments
 from neuroinit.gradients.plan import RankShare
-from neuroinit.model.finite import (
-    check_finite_parts,
-    check_losses,
-    check_norm,
-    check_zero_norms,
-)
+from neuroinit.model.finite import check_finite_parts, check_losses, check_norm, check_zero_norms
 from neuroinit.model.problem import Problem
 
 Objective = Callable[[Moments], Tensor]
+
+PART = 2**14  # entries of a gradient that a CPU turns into a direction at once
 
 
 class MeanDirection:
@@ -124,7 +121,7 @@ class MeanDirection:
 
         Args:
             first: The index of the first row among this rank's sub-batches.
-            gradients: The gradients ``g_d`` of consecutive sub-batches.
+            gradients: The gradients ``g_d`` of consecutive sub-batches. They are overwritten.
         """
         assert self.mean is not None  # set by `evaluate`
         own = range(first, first + len(gradients))
@@ -137,10 +134,12 @@ class MeanDirection:
         weights = torch.where(known, 2 * self.by_cosine / (self.count * safe), 0.0)
         table = torch.stack([safe, weights, self.by_norms[d]])
         safe, weights, by_norms = table.to(gradients)[:, :, None]
-        units = gradients / safe
-        along = (units @ self.mean)[:, None]
-        found: Tensor = units.mul_(by_norms - weights * along).addcmul_(weights, self.mean)
-        return found
+        factors = by_norms - weights * (gradients @ self.mean)[:, None] / safe
+        width = PART if gradients.device.type == "cpu" else max(1, gradients.shape[1])
+        parts = torch.split(gradients, width, 1), torch.split(self.mean, width)
+        for part, mean in zip(*parts, strict=True):  # in the cache, and without new memory
+            part.div_(safe).mul_(factors).addcmul_(weights, mean)
+        return gradients
 
 
 class AllGradients:

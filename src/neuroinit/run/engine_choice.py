@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch
+from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.process.accelerator import free_device_memory
 from neuroinit.gradients.engines import Engine, Keep, Stream
 from neuroinit.gradients.passes.graph_checks import check_double_backward
@@ -94,9 +94,10 @@ def _fitting(
     """
     problem = point.problem
     wanted = _streamed_in_quarters(problem, batch, plan, wanted)
-    need = _Need(point, batch, plan, wanted)
     if wanted.engine is not None:
+        check_double_backward(point, batch, _trial_piece(plan, wanted), plan.one_forward)
         return wanted
+    need = _Need(point, batch, plan, wanted)
     share = CPU_SHARE if problem.device.type == "cpu" else DEVICE_SHARE
     limit = share * free_memory(problem.device) if memory_limit is None else memory_limit
     if need.kept() <= limit:
@@ -116,16 +117,21 @@ def _fitting(
     return Schedule(STREAM, microbatch)
 
 
+def _trial_piece(plan: Plan, wanted: Schedule) -> Interval:
+    """The largest piece; a trial is no larger than a step."""
+    start, stop = max(plan.pieces, key=lambda piece: piece[1] - piece[0])
+    if wanted.engine is STREAM and wanted.microbatch:
+        stop = min(stop, start + wanted.microbatch)
+    return start, stop
+
+
 class _Need:
     """Bytes that a step takes, from the graph of its largest piece."""
 
     def __init__(self, point: Point, batch: Batch, plan: Plan, wanted: Schedule) -> None:
         problem = point.problem
         self.sizes, self.plan = [stop - start for start, stop in plan.pieces], plan
-        start, stop = plan.pieces[self.sizes.index(plan.largest)]
-        if wanted.engine is STREAM and wanted.microbatch:  # the trial is no larger than a step
-            stop = min(stop, start + wanted.microbatch)
-        self.graph = graph_bytes(point, batch, (start, stop), plan.one_forward)
+        self.graph = graph_bytes(point, batch, _trial_piece(plan, wanted), plan.one_forward)
         tensors = point.tensors(problem.differentiated)
         self.vector = sum(t.numel() * t.element_size() for t in tensors)
         self.copied = takes_copies(problem, plan) and may_be_separable(problem)

@@ -6,12 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.gradients.engines import Keep
-from neuroinit.gradients.passes.pieces import (
-    _grouped,
-    one_pass,
-    pass_of_piece,
-    streamed_pieces,
-)
+from neuroinit.gradients.passes.grouping import grouped
+from neuroinit.gradients.passes.pieces import one_pass, pass_of_piece, streamed_pieces
 from neuroinit.gradients.passes.trials import TRIAL, try_separating
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
@@ -195,16 +191,16 @@ def test_a_trial_that_does_not_fit_is_no_error():
      (16, 2, [[(0, 3), (3, 8)], [(8, 16)]])],
 )  # fmt: skip
 def test_groups_have_so_many_samples_and_pieces(at_once, most, wanted):
-    assert _grouped([(0, 3), (3, 8), (8, 16)], at_once, most, alike=False) == wanted
+    assert grouped([(0, 3), (3, 8), (8, 16)], at_once, most, alike=False) == wanted
 
 
 def test_overlapping_pieces_count_their_samples_twice():
-    assert _grouped([(0, 4), (2, 6), (4, 8)], 8, 9, False) == [[(0, 4), (2, 6)], [(4, 8)]]
+    assert grouped([(0, 4), (2, 6), (4, 8)], 8, 9, False) == [[(0, 4), (2, 6)], [(4, 8)]]
 
 
 def test_groups_of_pieces_of_one_length():
     wanted = [[(0, 2), (2, 4)], [(4, 7)], [(7, 9)]]
-    assert _grouped([(0, 2), (2, 4), (4, 7), (7, 9)], 16, 9, alike=True) == wanted
+    assert grouped([(0, 2), (2, 4), (4, 7), (7, 9)], 16, 9, alike=True) == wanted
 
 
 @pytest.mark.parametrize(("width", "wanted"), [(31, 2**22 // 1024), (2**11, 1)])

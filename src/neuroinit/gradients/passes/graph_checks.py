@@ -55,9 +55,10 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
     originals = {id(p): n for n, p in problem.parameters.items()}
     custom: set[str] = set()
     for node in _nodes(gradient):
-        if "autograd::Error" in node.name():
+        kind = node.name()
+        if "autograd::Error" in kind:
             raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
-        if node.name().startswith("CheckpointFunction"):
+        if kind.startswith("CheckpointFunction"):
             raise RuntimeError(REENTRANT)
         name = originals.get(id(getattr(node, "variable", None)))
         if name is not None:

@@ -7,7 +7,6 @@ gradient of a weight piece by piece. Otherwise every piece is a pass of its own.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +15,8 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
-from neuroinit.common.layout import BatchLayout
 from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
+from neuroinit.gradients.passes.grouping import grouped, side_by_side
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
 from neuroinit.model.finite import check_graph
 from neuroinit.model.problem import Problem
@@ -37,20 +36,26 @@ class Pass:
         losses: One a piece.
         gradients: One a parameter. Of several pieces, dimension 0 counts the pieces.
         pieces: What the replaced layers were told; ``None`` for one piece.
+        noted: The gradients of a second loss, see :func:`one_pass`.
     """
 
     losses: list[Tensor]
     gradients: Sequence[Tensor]
     pieces: PieceParameters | None = None
+    noted: Sequence[Tensor] = ()
 
     @property
     def rows(self) -> Tensor:
         """The gradient of every piece as a row of a matrix."""
         if self.pieces is None:
             return flatten(self.gradients)[None]
-        count, device = len(self.losses), self.gradients[0].device
-        parts = [g.detach().reshape(count, -1).to(device) for g in self.gradients]
-        return torch.cat(parts, 1)
+        return torch.cat(rows_by_tensor(self.gradients), 1)
+
+
+def rows_by_tensor(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """For every tensor the gradients of all pieces as rows, on the device of the first."""
+    device = gradients[0].device
+    return [g.detach().reshape(len(g), -1).to(device) for g in gradients]
 
 
 def passes_over(
@@ -82,7 +87,7 @@ def passes_over(
             yield pass_of_piece(session, loss, names, create_graph, plan.one_forward)
         return
     alike = bool(session.problem.batch_norms)
-    groups = _grouped(plan.pieces, samples, pieces or len(plan.pieces), alike)
+    groups = grouped(plan.pieces, samples, pieces or len(plan.pieces), alike)
     for group in [list(plan.pieces)] if copied else groups:
         yield from _passes_of(session, batch, group, names, create_graph, copied)
 
@@ -140,6 +145,7 @@ def one_pass(
     names: Sequence[str],
     create_graph: bool,
     copied: bool = False,
+    noted: list[Tensor] | None = None,
 ) -> Pass:
     """One pass over several pieces.
 
@@ -150,6 +156,8 @@ def one_pass(
         names: The parameters that the gradients are taken by.
         create_graph: Keep the graph of the gradients for a second backward.
         copied: Every piece is part of a copy of the whole batch, see :func:`takes_copies`.
+        noted: The problem's loss function appends a second loss of every piece to it. Their
+            gradients are computed, too: a second backward pass through the same graph.
 
     Raises:
         NotSeparableError: If the gradients of the pieces cannot be kept apart.
@@ -157,19 +165,25 @@ def one_pass(
     size = session.problem.layout.size(batch)
     parts = [(0, size)] * len(pieces) if copied else pieces
     rows = [k * size + i for k, (a, b) in enumerate(pieces) for i in range(a, b)]
-    batch = _side_by_side(session.problem.layout, batch, parts)
+    batch = side_by_side(session.problem.layout, batch, parts)
     parameters, tensors = session.piece_parameters(parts, names), session.point.tensors(names)
     leaves = list(parameters.leaves.values())
     with session.separating(parameters):
         within = consecutive(pieces), rows if copied else None
         losses = list(session.losses_in_one_pass(batch, *within))
-        total = torch.stack(losses).sum()
-        check_graph(total)
-        found = session.gradient_by(total, [*leaves, *tensors], create_graph)
-    if len(leaves) < len(tensors) or any(g is not None for g in found[len(leaves) :]):
+        wanted = [losses] if noted is None else [losses, noted[-len(losses) :]]
+        found = []
+        for k, own in enumerate(wanted):
+            total = torch.stack(own).sum()
+            check_graph(total)
+            retain = k + 1 < len(wanted)
+            found.append(session.gradient_by(total, [*leaves, *tensors], create_graph, retain))
+    count = len(leaves)
+    if count < len(tensors) or any(g is not None for gs in found for g in gs[count:]):
         raise NotSeparableError
-    gradients = zeros_if_missing(found[: len(leaves)], leaves)
-    return Pass([loss.detach() for loss in losses], gradients, parameters)
+    gradients, *others = [zeros_if_missing(gs[:count], leaves) for gs in found]
+    detached = [loss.detach() for loss in losses]
+    return Pass(detached, gradients, parameters, others[0] if others else ())
 
 
 def second_backward(
@@ -202,38 +216,6 @@ def second_backward(
     if outputs:
         totals.append(session.second_backward(outputs, vectors, retain_graph))
     return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
-
-
-def _side_by_side(layout: BatchLayout, batch: Batch, pieces: Sequence[Interval]) -> Batch:
-    """A batch of these pieces one after the other; overlapping pieces repeat samples."""
-    if all(a[1] == b[0] for a, b in itertools.pairwise(pieces)):
-        return layout.cut(batch, pieces[0][0], pieces[-1][1])
-    try:
-        return layout.join([layout.cut(batch, start, stop) for start, stop in pieces])
-    except ValueError as error:
-        raise NotSeparableError from error
-
-
-def _grouped(
-    pieces: Sequence[Interval], samples: int, most: int, alike: bool
-) -> list[list[Interval]]:
-    """Groups of pieces with at most so many samples and pieces; or one larger piece.
-
-    Args:
-        pieces: In order.
-        samples: Most samples of a group.
-        most: Most pieces of a group.
-        alike: The pieces of a group have the same number of samples.
-    """
-    found: list[list[Interval]] = []
-    for start, stop in pieces:
-        lengths = [b - a for a, b in found[-1]] if found else []
-        fits = 0 < len(lengths) < most and sum(lengths) + stop - start <= samples
-        if fits and (not alike or lengths[0] == stop - start):
-            found[-1].append((start, stop))
-        else:
-            found.append([(start, stop)])
-    return found
 
 
 def streamed_samples(problem: Problem, batch: Batch, plan: Plan) -> int:

@@ -50,11 +50,8 @@ def relative_error(
         modules: The module that each of them belongs to.
         norm: The norm of a gradient.
     """
-    pairs = zip(found, wanted, strict=True)
-    both = to_host(*(norm(f - w) for f, w in pairs), *(norm(w) for w in wanted))
-    errors, norms = (
-        [float(n) for n in part] for part in (both[: len(wanted)], both[len(wanted) :])
-    )
+    both = all_norms([*torch._foreach_sub(list(found), list(wanted)), *wanted], norm)
+    errors, norms = both[: len(wanted)], both[len(wanted) :]
     largest: dict[str, float] = {}
     for module, value in zip(modules, norms, strict=True):
         largest[module] = max(value, largest.get(module, 0.0))
@@ -63,6 +60,18 @@ def relative_error(
     ]
     wrong = [(e, s) for e, s in zip(errors, sizes, strict=True) if e]
     return max((e / s if s and not math.isnan(e) else math.inf for e, s in wrong), default=0.0)
+
+
+def all_norms(tensors: Sequence[Tensor], norm: Callable[[Tensor], Tensor]) -> list[float]:
+    """The norms of tensors, in few operators.
+
+    Those outside the range of float32, and of zeros, are computed again one by one.
+    """
+    found = torch.stack(to_host(*torch._foreach_norm(list(tensors)))).tolist()
+    rest = [k for k, value in enumerate(found) if not 1e-12 < value < 1e18]
+    again = to_host(*(norm(tensors[k]) for k in rest)) if rest else []
+    known = {**dict(enumerate(found)), **dict(zip(rest, map(float, again), strict=True))}
+    return list(known.values())
 
 
 def gradients_match(

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.errors import LostRankError
 from neuroinit.common.tensors import tensor_grams, to_cpu_double, to_host
 from neuroinit.gradients import measures
-from neuroinit.gradients.agreement import (
-    check_contrast,
-    contrast,
-    permuted,
-    targets_enter_losses_only,
-)
 from neuroinit.gradients.passes.first_order import gradient_rows, gradients
 from neuroinit.gradients.plan import Plan
 from neuroinit.model.finite import check_finite_parts, check_losses, check_zero_norms
 from neuroinit.model.point import Point
+from neuroinit.model.problem import Problem
 
 ALL = 2**62  # entries of gradients held at once: no limit
-
-log = logging.getLogger(__name__)
 
 
 class Record:
@@ -145,11 +136,18 @@ def measure(point: Point, batch: Batch, plan: Plan, held: int | None = None) -> 
         held: Most gradients that are held at once; the others are computed again for every group.
             ``None`` holds all.
     """
-    problem, names = point.problem, point.problem.trainable
     if held is None or held >= len(plan.weights):
-        grams, values = _grams(point, batch, plan)
-    else:
-        grams, values = _grams_in_groups(point, batch, plan, held)
+        return statistics_of(point.problem, plan, *_grams(point, batch, plan))
+    return statistics_of(point.problem, plan, *_grams_in_groups(point, batch, plan, held))
+
+
+def statistics_of(problem: Problem, plan: Plan, grams: Tensor, values: Tensor) -> GradientStats:
+    """The statistics from the Gram matrices of all tensors and the losses of the pieces.
+
+    Raises:
+        GradientError: If all gradients are zero, or one is not finite.
+    """
+    names = problem.trainable
     check_losses(values)
     grams = problem.sum_over_shards(grams, names)
     gram = grams.sum(0)
@@ -163,44 +161,6 @@ def measure(point: Point, batch: Batch, plan: Plan, held: int | None = None) -> 
         layers=_layers(names, grams),
         batch_stats="batch" if plan.one_forward else "sub-batch",
     )
-
-
-def with_agreement(
-    stats: GradientStats, point: Point, batch: Batch, plan: Plan, held: int | None = None
-) -> GradientStats:
-    """The statistics that :func:`measure` found for the same arguments, with the agreement.
-
-    Raises:
-        ValueError: If there is one sub-batch only, or the targets are not known.
-        GradientError: If the gradients are zero or not finite.
-    """
-    if len(plan.weights) < 2:
-        raise ValueError("The agreement needs at least two sub-batches: `sub_batches = 1`.")
-    shared = point.problem.layout.size(batch) if targets_enter_losses_only(point, batch) else 0
-    own = replace(point, problem=contrast(point.problem, shared))
-    found = measure(own, permuted(point.problem, batch), plan, held)
-    check_contrast(found.norms, stats.norms, point.problem)
-    return replace(stats, agreement=float(measures.distinct_mean(found.cosines)))
-
-
-def with_agreement_if_possible(
-    stats: GradientStats, point: Point, batch: Batch, plan: Plan, held: int | None = None
-) -> GradientStats:
-    """:func:`with_agreement`, or ``nan`` if the loss cannot take the targets of other samples.
-
-    A run is not lost for a ``ValueError`` (the targets are not known, the loss does not depend on
-    them or does not take others, the gradients are zero or not finite), for a ``RuntimeError`` of
-    an operator, or for want of memory; the reason is written to the log. Any other error is a
-    mistake, and is raised.
-    """
-    try:
-        with point.problem.ranks.together():
-            return with_agreement(stats, point, batch, plan, held)
-    except LostRankError:
-        raise
-    except (ValueError, RuntimeError, MemoryError) as error:
-        log.debug("The agreement was not measured: %r", error)
-        return stats
 
 
 def _grams(point: Point, batch: Batch, plan: Plan) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ from neuroinit.common.process.random_state import isolated
 from neuroinit.common.targets import Targets
 from neuroinit.gradients.passes.first_order import gradients
 from neuroinit.gradients.plan import Plan, check_split, make_plan
-from neuroinit.gradients.statistics.gradient_stats import GradientStats, measure, with_agreement
+from neuroinit.gradients.statistics.both import with_agreement, with_agreement_in_one_pass
+from neuroinit.gradients.statistics.gradient_stats import GradientStats, measure
 from neuroinit.gradients.sub_batches import USUAL, usual_count
 from neuroinit.model.finite import check_losses, check_norm, explained
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
@@ -96,6 +97,9 @@ def gradient_stats(
         else:
             plan = method.measured(problem, prepared, None)
         point = problem.at(problem.unit_scales)
+        found = with_agreement_in_one_pass(point, prepared, plan, None) if agreement else None
+        if found is not None:
+            return found
         with explained(prepared):
             stats = measure(point, prepared, plan)
         return with_agreement(stats, point, prepared, plan) if agreement else stats

@@ -75,8 +75,10 @@ class LSTM(Cell):
     """``c_t = f c + i g``, ``h_t = o tanh(c_t)``; ``i, f, o`` are sigmoids, ``g`` is a tanh."""
 
     def _gates(self, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
-        i, f, g, o = (u + q).chunk(4, -1)
-        return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        n = u.shape[-1] // 4
+        first, g, o = torch.split(u + q, [2 * n, n, n], -1)
+        i, f = first.sigmoid().chunk(2, -1)
+        return i, f, g.tanh(), o.sigmoid()
 
     def step(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """See :class:`Cell`."""

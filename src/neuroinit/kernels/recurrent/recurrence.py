@@ -42,6 +42,7 @@ from neuroinit.kernels.recurrent.cells import Cell
 from neuroinit.kernels.recurrent.through_time import (
     BackwardThroughTime,
     curvature,
+    forward_through_time,
     plain_gradients,
     step_coefficients,
     with_bias,
@@ -95,18 +96,11 @@ class _Recurrence(torch.autograd.Function):
         context: KernelContext,
         slices: Slices,
     ) -> tuple[Tensor, Tensor]:
-        products, hs, cs = [], [h], [c]
-        for u_t in u.transpose(0, 1).contiguous():
-            product = hs[-1] @ w.T
-            h, c = cell.step(u_t, product if b is None else product + b, hs[-1], cs[-1])
-            products.append(product)
-            hs.append(h)
-            cs.append(c)
-        ctx.save_for_backward(
-            u, hs[0], cs[0], w, b, scale, torch.stack(products), torch.stack(hs), torch.stack(cs)
-        )
+        with torch._C.DisableTorchFunction():  # nothing to replace in the many small operators
+            states = forward_through_time(cell, u, h, c, w, b)
+        ctx.save_for_backward(u, h, c, w, b, scale, *states)
         ctx.cell, ctx.context, ctx.slices = cell, context, slices
-        return torch.stack(hs[1:], 1), c.clone()
+        return states[1][1:].transpose(0, 1).contiguous(), states[2][-1].clone()
 
     @staticmethod
     @without_function_mode

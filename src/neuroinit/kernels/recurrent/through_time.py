@@ -11,6 +11,20 @@ from torch import Tensor
 from neuroinit.kernels.recurrent.cells import Cell, Coefficients
 
 
+def forward_through_time(
+    cell: Cell, u: Tensor, h: Tensor, c: Tensor, w: Tensor, b: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``W h`` of every step, and all states ``h`` and ``c`` from the first on."""
+    products, hs, cs, transposed = [], [h], [c], w.T
+    for u_t in u.transpose(0, 1).contiguous():
+        product = h @ transposed
+        h, c = cell.step(u_t, with_bias(product, b), h, c)
+        products.append(product)
+        hs.append(h)
+        cs.append(c)
+    return torch.stack(products), torch.stack(hs), torch.stack(cs)
+
+
 class BackwardThroughTime:
     """A pass backward through time.
 

@@ -8,15 +8,11 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.errors import GradientError
-from neuroinit.common.tensors import at_least_float32, fingerprint
+from neuroinit.common.tensors import at_least_float32, fingerprint, fingerprints
 from neuroinit.distributed.dtensor import whole
 from neuroinit.distributed.ranks import Ranks
-from neuroinit.gradients.statistics.gradient_stats import (
-    GradientStats,
-    measure,
-    with_agreement_if_possible,
-)
+from neuroinit.gradients.statistics.both import measure_with_agreement_if_possible
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.run.loop.state import RunState
@@ -25,18 +21,14 @@ from neuroinit.run.results.result import Result
 from neuroinit.version import __version__
 
 FAR_ABOVE = 10.0  # a norm above this multiple of the bound at the end is worth a warning
+SMALL, TOGETHER = 2**16, 128  # entries of small tensors, and how many are hashed together
 
 
 def measured(point: Point, batch: Batch, now: RunState) -> GradientStats | None:
     """The statistics at a point, or ``None`` if a gradient is zero or not finite."""
     plan = now.method.measured(point.problem, batch, now.schedule.microbatch)
     held = now.schedule.engine.held_gradients if now.schedule.engine else None
-    try:
-        with point.problem.ranks.together():
-            stats = measure(point, batch, plan, held)
-    except GradientError:
-        return None
-    return with_agreement_if_possible(stats, point, batch, plan, held)
+    return measure_with_agreement_if_possible(point, batch, plan, held)
 
 
 def make_result(
@@ -81,17 +73,29 @@ def make_result(
 
 def _digests(problem: Problem, scales: Tensor, complete: bool) -> dict[str, list[int]]:
     """Hashes of the scaled tensors before and after the result is applied."""
-    found: dict[str, list[int]] = {}
     if problem.sharded and not complete:
-        return found  # other ranks may not be here to gather the values
-    for name, scale in zip(problem.scaled, scales.tolist(), strict=True):
-        if name not in problem.drawn:
-            own = whole(problem.parameters[name].detach())
-            before = after = fingerprint(own)
-            if scale != 1:
-                after = fingerprint((at_least_float32(own) * scale).to(own))
-            found[name] = [before, after]
-    return found
+        return {}  # other ranks may not be here to gather the values
+    factors = dict(zip(problem.scaled, scales.tolist(), strict=True))
+    names = [n for n in problem.scaled if n not in problem.drawn]
+    found: dict[str, list[int]] = {}
+    for group in _hashed_together(problem, names):
+        own = [whole(problem.parameters[n].detach()) for n in group]
+        scaled = [
+            t if factors[n] == 1 else (at_least_float32(t) * factors[n]).to(t)
+            for n, t in zip(group, own, strict=True)
+        ]
+        both = [*own, *scaled]
+        hashes = fingerprints(both) if len(group) > 1 else [fingerprint(t) for t in both]
+        pairs = zip(hashes[: len(group)], hashes[len(group) :], strict=True)
+        found.update({n: list(pair) for n, pair in zip(group, pairs, strict=True)})
+    return {n: found[n] for n in names}
+
+
+def _hashed_together(problem: Problem, names: list[str]) -> list[list[str]]:
+    """Groups of small tensors; a large one is alone, and copied alone."""
+    small = [n for n in names if problem.parameters[n].numel() <= SMALL]
+    alone = [[n] for n in names if problem.parameters[n].numel() > SMALL]
+    return [small[i : i + TOGETHER] for i in range(0, len(small), TOGETHER)] + alone
 
 
 def check_ranks(ranks: Ranks, scales: Tensor) -> None:

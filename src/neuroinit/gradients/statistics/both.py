@@ -1,0 +1,136 @@
+"""Statistics with the agreement, from one forward pass for both where that is possible."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import GradientError, LostRankError
+from neuroinit.common.tensors import grams_of_tensors, to_host, weighted_rows
+from neuroinit.gradients import measures
+from neuroinit.gradients.agreement import (
+    check_contrast,
+    contrast,
+    noting_contrast,
+    permuted,
+    targets_enter_losses_only,
+)
+from neuroinit.gradients.passes.grouping import grouped
+from neuroinit.gradients.passes.pieces import Pass, one_pass, rows_by_tensor
+from neuroinit.gradients.passes.trials import try_separating
+from neuroinit.gradients.plan import Plan
+from neuroinit.gradients.statistics.gradient_stats import (
+    GradientStats,
+    measure,
+    statistics_of,
+)
+from neuroinit.kernels.context import NotSeparableError
+from neuroinit.model.point import Point
+
+log = logging.getLogger(__name__)
+
+
+def measure_with_agreement_if_possible(
+    point: Point, batch: Batch, plan: Plan, held: int | None = None
+) -> GradientStats | None:
+    """The statistics with the agreement, or with ``nan`` for it.
+
+    ``None`` if a gradient is zero or not finite. A run is not lost for a ``ValueError`` of the
+    agreement (the targets are not known, the loss does not depend on them or does not take others),
+    for a ``RuntimeError`` of an operator, or for want of memory; the reason is written to the log.
+    Any other error is a mistake, and is raised.
+
+    Args:
+        point: Where the parameters stand.
+        batch: A prepared batch.
+        plan: Its pieces.
+        held: As for :func:`measure`.
+    """
+    found = with_agreement_in_one_pass(point, batch, plan, held)
+    if found is not None:
+        return found
+    try:
+        with point.problem.ranks.together():
+            stats = measure(point, batch, plan, held)
+    except GradientError:
+        return None
+    try:
+        with point.problem.ranks.together():
+            return with_agreement(stats, point, batch, plan, held)
+    except LostRankError:
+        raise
+    except (ValueError, RuntimeError, MemoryError) as error:
+        log.debug("The agreement was not measured: %r", error)
+        return stats
+
+
+def with_agreement_in_one_pass(
+    point: Point, batch: Batch, plan: Plan, held: int | None
+) -> GradientStats | None:
+    """The statistics with the agreement, from one forward pass and two backward passes.
+
+    ``None`` if they have to be measured one after the other: if memory is short, if the loss is a
+    ``compute_loss``, if the pieces cannot be separated or are spread over ranks, or if anything is
+    wrong. Then the caller finds out what.
+    """
+    problem, count = point.problem, len(plan.weights)
+    if plan.one_forward or count < 2 or problem.compute_loss is not None or not problem.ranks.alone:
+        return None
+    if held is not None or plan.microbatch is not None:
+        return None
+    try:
+        try_separating(point, batch)
+        return _in_one_pass(point, batch, plan) if problem.traits.separable else None
+    except (NotSeparableError, ValueError, RuntimeError, MemoryError) as error:
+        log.debug("The agreement takes a forward pass of its own: %r", error)
+        return None
+
+
+def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
+    problem, noted = point.problem, list[Tensor]()
+    own, names = replace(point, problem=noting_contrast(problem, noted)), problem.trainable
+    groups = grouped(plan.pieces, plan.samples, len(plan.pieces), bool(problem.batch_norms))
+    others, losses, made = permuted(problem, batch), list[Tensor](), list[Pass]()
+    with own.session() as session:
+        for group in groups:
+            made.append(one_pass(session, others, group, names, create_graph=False, noted=noted))
+            losses += made[-1].losses
+    both = []
+    for gradients in ([p.gradients for p in made], [p.noted for p in made]):
+        grams, *values = to_host(grams_of_tensors(_by_tensor(plan, gradients)), *losses)
+        both.append(statistics_of(problem, plan, grams, torch.stack(values)))
+    return _joined(both[0], both[1], point)
+
+
+def _by_tensor(plan: Plan, passes: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """For every tensor the gradients of all sub-batches as rows, from those of some passes."""
+    parts = zip(*(rows_by_tensor(gradients) for gradients in passes), strict=True)
+    found = [own[0] if len(own) == 1 else torch.cat(own) for own in parts]
+    return found if plan.simple else [weighted_rows(plan.weights, own) for own in found]
+
+
+def with_agreement(
+    stats: GradientStats, point: Point, batch: Batch, plan: Plan, held: int | None = None
+) -> GradientStats:
+    """The statistics that :func:`measure` found for the same arguments, with the agreement.
+
+    Raises:
+        ValueError: If there is one sub-batch only, or the targets are not known.
+        GradientError: If the gradients are zero or not finite.
+    """
+    if len(plan.weights) < 2:
+        raise ValueError("The agreement needs at least two sub-batches: `sub_batches = 1`.")
+    shared = point.problem.layout.size(batch) if targets_enter_losses_only(point, batch) else 0
+    own = replace(point, problem=contrast(point.problem, shared))
+    return _joined(stats, measure(own, permuted(point.problem, batch), plan, held), point)
+
+
+def _joined(stats: GradientStats, contrasted: GradientStats, point: Point) -> GradientStats:
+    """The statistics of the gradients with the agreement, from those of the contrasted loss."""
+    check_contrast(contrasted.norms, stats.norms, point.problem)
+    return replace(stats, agreement=float(measures.distinct_mean(contrasted.cosines)))
