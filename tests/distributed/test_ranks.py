@@ -5,11 +5,16 @@ import pytest
 from tests.utils.ranks import run
 from tests.utils.shared import CASES, solve, solve_all
 
+ROUNDING = 1e-9  # of the scale of a bias before BatchNorm: Adam divides its zero derivative by 1e-8
 
-def assert_alike(found, expected):
+
+def assert_alike(found, expected, idle=()):
     assert found.keys() == expected.keys()
     assert found["drawn"] == expected["drawn"]
-    assert found["scales"] == pytest.approx(expected["scales"], rel=1e-10)
+    assert found["scales"].keys() == expected["scales"].keys()
+    for name, scale in expected["scales"].items():
+        tolerance = ROUNDING if name in idle else 1e-10
+        assert found["scales"][name] == pytest.approx(scale, rel=tolerance), name
     for key in ("norms", "losses", "after"):
         assert found[key] == pytest.approx(expected[key], rel=1e-9, nan_ok=True), key
 
@@ -22,7 +27,8 @@ def check(outcomes, names, engines):
     for name in names:
         expected = solve(name)
         for engine in engines:
-            assert_alike(outcomes[0]["value"][f"{name} {engine}"], expected)
+            idle = ("0.bias",) if name.endswith("-bn") else ()
+            assert_alike(outcomes[0]["value"][f"{name} {engine}"], expected, idle)
 
 
 def test_two_ranks_find_what_one_finds(tmp_path):
