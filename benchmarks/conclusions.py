@@ -21,6 +21,7 @@ from neuroinit.plots.style import AFTER, INK, NORMAL, SOFT
 from neuroinit.plots.style import BEFORE as OTHER
 
 FIGURE = Path(__file__).parents[1] / "docs" / "evidence" / "conclusions.png"
+LETTERS = {"LSUV": "LSUV", "nio_ with branches": "nio_(..., optimizer=)"}
 FRESH = {"LSUV": "LSUV", "nio_ of 2026-11-18": "nio_(..., optimizer=)"}
 DIGITS = {
     "LSUV": "LSUV",
@@ -50,12 +51,13 @@ def _points(suite: Suite) -> Callable[[dict[str, Any]], float]:
 
 
 def draw(path: Path = FIGURE) -> None:
-    """Two panels: a suite each, a line a method."""
+    """Three panels: a suite each, a line a method."""
     panels = {
-        "thirteen networks, CIFAR-10 at 8x8 (18 November)": gains(SUITES["fresh"], FRESH, False),
+        "twelve networks, letters (present)": gains(SUITES["letters"], LETTERS, False),
+        "thirteen networks, CIFAR-10 (18 November)": gains(SUITES["fresh"], FRESH, False),
         "nine networks, digits (17 November)": gains(SUITES["digits"], DIGITS, True),
     }
-    figure, axes = plots.figure(2, 1, width=3.9, height=1.9)
+    figure, axes = plots.figure(3, 1, width=3.9, height=1.9)
     for ax, (title, lines) in zip(axes[0], panels.items(), strict=True):
         for place, (_, gain, _) in enumerate(lines):
             color = OTHER if place == 0 else AFTER
