@@ -35,17 +35,17 @@ from torch import nn
 import neuroinit as ni
 from benchmarks import text_grid
 from benchmarks.char_gpt import GPT, batches, text
+from benchmarks.layer_factors import NOT_FINITE, ahead, scaled
 from benchmarks.suites import SUITES
 from benchmarks.trainability import BATCH, STARTS
 from neuroinit.experiments.data.split import Split
 from neuroinit.experiments.training.simple_loop import train
 from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.problem import Problem
-from neuroinit.run.rollout import Rollout, lead, mean, split_batches
+from neuroinit.run.rollout import Rollout, mean, split_batches
 
 RESULTS = Path(__file__).with_name("candidates.jsonl")
 SEEDS = (4, 5)
-NOT_FINITE = 1e9  # in place of a loss
 NEAR_ZERO = 0.05
 GOOD = {"text": 3.0, "fresh": 0.25}  # test loss, accuracy
 Row = dict[str, Any]
@@ -155,19 +155,11 @@ def rows_of(case: Case) -> Iterator[Row]:
         )
         changed = dict(arms)
         if set(result.scales.values()) != {1.0}:
-            changed["whole"] = _scaled(model, result.scales)
-            changed["half"] = _scaled(model, result.scales, 0.5)
+            changed["whole"] = scaled(model, result.scales)
+            changed["half"] = scaled(model, result.scales, 0.5)
         for arm, started in changed.items():
             row[arm] = _outcome(started, make, case)
         yield row
-
-
-def _scaled(model: nn.Module, scales: dict[str, float], share: float = 1.0) -> nn.Module:
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        for name, parameter in twin.named_parameters():
-            parameter.mul_(scales.get(name, 1.0) ** share)
-    return twin
 
 
 def _outcome(model: nn.Module, make: Any, case: Case) -> Row:
@@ -212,17 +204,12 @@ def decided(row: Row, arms: tuple[str, ...], asked: tuple[str, ...], apart: bool
         return best if max(losses) < NOT_FINITE else "own"
     errors = -2.0 if "whole" in row else 2.0
     faster = row[best]["twice"][1]
-    confirmed = _ahead(own, losses, errors) and _ahead(own, faster, min(errors, 0.0))
+    confirmed = ahead(own, losses, errors) and ahead(own, faster, min(errors, 0.0))
     return best if confirmed else "own"
 
 
 def _risen(pair: list[float]) -> bool:
     return pair[1] > pair[0]
-
-
-def _ahead(own: list[float], losses: list[float], errors: float) -> bool:
-    gain, noise = lead(own, losses)
-    return max(losses) < NOT_FINITE and gain >= errors * noise
 
 
 LAYERS, SMALL, ZERO = "layers", "small", "zero"

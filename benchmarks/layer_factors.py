@@ -63,16 +63,17 @@ def rows_of(network: str, start: str, seed: int) -> Iterable[Row]:
         found = ni.nio_(copy.deepcopy(model), batches, optimizer=make, **options)
         factor = max(found.scales.values(), key=lambda w: abs(math.log(w)))
         row |= {"s": found.history[0].value, "factor": factor}
-        arms = {"own": model, "layers": _scaled(model, layers.scales)}
+        arms = {"own": model, "layers": scaled(model, layers.scales)}
         if set(found.scales.values()) != {1.0}:
-            arms["whole"] = _scaled(model, found.scales)
-            arms["half"] = _scaled(model, found.scales, 0.5)
+            arms["whole"] = scaled(model, found.scales)
+            arms["half"] = scaled(model, found.scales, 0.5)
         for arm, changed in arms.items():
             row[arm] = _outcome(changed, make, split, batches, seed)
         yield row
 
 
-def _scaled(model: nn.Module, scales: dict[str, float], share: float = 1.0) -> nn.Module:
+def scaled(model: nn.Module, scales: dict[str, float], share: float = 1.0) -> nn.Module:
+    """A copy whose parameters are multiplied by a share of the log-scales."""
     twin = copy.deepcopy(model)
     with torch.no_grad():
         for name, parameter in twin.named_parameters():
@@ -117,11 +118,12 @@ def decided(row: Row, second: Callable[[Row], str | None], excused: bool = False
     if max(losses) >= NOT_FINITE or diverges:
         return best if max(losses) < NOT_FINITE else "own"
     errors = -2.0 if excused and "whole" in row else 2.0
-    ahead = _ahead(own, losses, errors) and _ahead(own, row[best]["twice"], min(errors, 0.0))
-    return best if ahead else "own"
+    confirmed = ahead(own, losses, errors) and ahead(own, row[best]["twice"], min(errors, 0.0))
+    return best if confirmed else "own"
 
 
-def _ahead(own: list[float], losses: list[float], errors: float) -> bool:
+def ahead(own: list[float], losses: list[float], errors: float) -> bool:
+    """Whether losses are finite, and lower than the start's by so many standard errors."""
     gain, noise = lead(own, losses)
     return max(losses) < NOT_FINITE and gain >= errors * noise
 
