@@ -1,4 +1,4 @@
-"""Twelve networks that guess the next letter of a text: made after all candidates of `nio_`."""
+"""Twelve networks that guess the next letter of a text: nothing was chosen by them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 ``digits`` is what the defaults of `NIO()` and `auto_` were chosen by. ``other`` has other networks,
 other data and other optimizers, and nothing was chosen by it. ``fresh`` was made after the present
 default, which knew neither its networks nor its data nor its optimizers; then candidates of `nio_`
-were chosen by it. ``letters`` was made after that choice.
+were chosen by it. Nothing was chosen by ``letters``; its text is that of the GPTs which small
+branches were chosen by.
 """
 
 from __future__ import annotations
