@@ -122,12 +122,12 @@ SEEDS = 5
 def jobs() -> list[Job]:
     """All jobs, in the order in which they run: an interrupted run is balanced."""
     first = [Job("ResNet-8", n, start, k) for k in range(SEEDS) for n in NORMS for start in STARTS]
-    rest = [
-        job
+    others = [
+        Job(network, norm, start, seed)
         for seed in range(3)
-        for job in (
-            *(Job("ResNet-8", NORMS[0], split, seed) for split in SPLITS),
-            *(Job(w, n, s, seed) for w in list(NETWORKS)[1:] for n in NORMS for s in STARTS),
-        )
+        for network in list(NETWORKS)[1:]
+        for norm in NORMS
+        for start in STARTS
     ]
-    return first + rest
+    splits = [Job("ResNet-8", NORMS[0], split, seed) for seed in range(3) for split in SPLITS]
+    return first + others + splits
