@@ -1,12 +1,12 @@
-"""Is it the cosine? Cells of the digits suite with the cosine raised, left and lowered.
+"""Is it the cosine? Cells of two suites with the cosine raised, left and lowered.
 
-    python -m benchmarks.cosine            # what is missing, then the table; resumable
-    python -m benchmarks.cosine --jobs 8   # the next eight jobs of it
+    python -m benchmarks.cosine --data folder:CIFAR10    # what is missing, then the tables; resumable
+    python -m benchmarks.cosine --table                  # only the tables
 
-The arms that differ from ``NIO()`` of November 2026 in one thing (``benchmarks.contenders``: it
-raises GradCosine by small steps at the bound) have records in trainability.jsonl already. This adds
-the others, from two of the five starts, with one seed, and appends them to cosine.jsonl: one
-network after another in a random order, so that an interrupted run has whole networks.
+All arms start from the same weights and have the same bound. They differ from ``NIO()`` of 16
+November 2026 (it raises GradCosine by small steps at the bound) in one thing. Two of the five
+starts of the suites, three seeds. Records are appended to cosine.jsonl, seed by seed and suite by
+suite: an interrupted run has whole networks.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import json
 import random
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 import neuroinit as ni
+from benchmarks.contenders import without_data
 from benchmarks.ideas import ClampedBiases
 from benchmarks.suites import SUITES
 from benchmarks.trainability import BATCH, STARTS, area
@@ -116,53 +118,82 @@ def _tried(model: nn.Module, batches: Any, make: Make, factor: float) -> float:
     return found if found == found else float("inf")
 
 
+def random_data(model: nn.Module, batches: Any, make: Make) -> Make:
+    """The cosine raised on random inputs with random labels."""
+    without_data(model, batches, make)
+    return make
+
+
+ALONE = "norm alone (cosine left)"
 ARMS: dict[str, Callable[[nn.Module, Any, Make], Make]] = {
+    "as it is": lambda model, batches, make: make,
+    ALONE: nio(rule=ClampedBiases()),
+    "cosine raised": nio(),
     "cosine lowered": nio(rule=ClampedBiases(ascent=0.1, objective=minus_cosine)),
     "one factor for all weights": one_factor,
     "clipping at 1": clipped,
     "best of four learning rates": best_rate,
     "agreement raised": nio(rule=ClampedBiases(ascent=0.1, objective=agreement)),
+    "raised, random inputs and labels": random_data,
     "D = 2": nio(sub_batches=2),
     "D = 4": nio(sub_batches=4),
     "D = 32": nio(sub_batches=32),
 }
 OF_THE_TRAINING = ("clipping at 1", "best of four learning rates")  # they keep the start
-SGD = "SGD 0.1, momentum 0.9"
-Job = tuple[str, str, str]  # arm, network, start
+SEEDS = 3
 
 
-def run(job: Job) -> list[dict[str, Any]]:
-    """One network from one start by one arm, trained with every optimizer."""
-    arm, network, start = job
-    suite = SUITES["digits"]
-    data = suite.data("")
-    batches = data.batches(64, BATCH, 100)
-    torch.manual_seed(0)
-    model = suite.networks[network]()
-    STARTS[start](model, batches)
-    if arm not in OF_THE_TRAINING:
-        ARMS[arm](model, batches, suite.optimizers[SGD])
+@dataclass(frozen=True)
+class Job:
+    """One network from one start by one arm."""
+
+    suite: str
+    arm: str
+    network: str
+    start: str
+    seed: int
+
+
+def run(job: Job, source: str) -> list[dict[str, Any]]:
+    """Initialize, and train with every optimizer of the suite."""
+    suite = SUITES[job.suite]
+    data = suite.data(source)
+    batches = data.batches(64, BATCH, 100 + job.seed)
+    torch.manual_seed(job.seed)
+    model = suite.networks[job.network]()
+    STARTS[job.start](model, batches)
+    arm = ARMS[job.arm]
+    if job.arm not in OF_THE_TRAINING:
+        arm(model, batches, SGD)
     rows = []
     for name, optimizer in suite.optimizers.items():
         own, make = copy.deepcopy(model), optimizer
-        if arm in OF_THE_TRAINING:
-            make = ARMS[arm](own, batches, optimizer)
-        torch.manual_seed(0)  # of dropout
+        if job.arm in OF_THE_TRAINING:
+            make = arm(own, batches, optimizer)
+        torch.manual_seed(job.seed)  # of dropout
         trained = train(
-            own, data, epochs=suite.epochs, batch_size=BATCH, seed=0, make_optimizer=make
+            own, data, epochs=suite.epochs, batch_size=BATCH, seed=job.seed, make_optimizer=make
         )
         steps = suite.epochs * (len(data.train[0]) // BATCH)
         found = {"accuracy": round(trained.accuracy, 4), "area": round(area(trained, steps), 4)}
-        rows.append(dict(zip(("arm", "network", "start"), job, strict=True)))
-        rows[-1] |= {"optimizer": name, **found}
+        rows.append({**vars(job), "optimizer": name, **found})
     return rows
 
 
 def jobs() -> list[Job]:
-    """Network by network."""
-    networks = list(SUITES["digits"].networks)
-    random.Random(0).shuffle(networks)
-    return [(arm, network, start) for network in networks for arm in ARMS for start in STARTED]
+    """Seed by seed, suite by suite, network by network."""
+    found = []
+    for seed in range(SEEDS):
+        for suite in ("digits", "other"):
+            networks = list(SUITES[suite].networks)
+            random.Random(0).shuffle(networks)
+            found += [
+                Job(suite, arm, network, start, seed)
+                for network in networks
+                for arm in ARMS
+                for start in STARTED
+            ]
+    return found
 
 
 def read() -> list[dict[str, Any]]:
@@ -172,17 +203,18 @@ def read() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run what is missing, then print the table."""
+    """Run what is missing, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="cifar10", help="or folder:PATH, of the suite `other`")
     parser.add_argument("--table", action="store_true", help="run nothing")
-    parser.add_argument("--jobs", type=int, default=10_000, help="run at most so many")
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    done = {(row["arm"], row["network"], row["start"]) for row in read()}
-    missing = [job for job in jobs() if job not in done]
-    for job in missing[: 0 if args.table else args.jobs]:
-        rows = run(job)
+    done = {Job(*(row[field.name] for field in fields(Job))) for row in read()}
+    for job in jobs():
+        if job in done or args.table:
+            continue
+        rows = run(job, args.data)
         with RESULTS.open("a") as file:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
     from benchmarks.cosine_tables import tables
