@@ -62,23 +62,23 @@ dist: $(VENV)/.ready  ## Build a wheel and an sdist in dist/, and try both in an
 	$(BIN)/python -m tools.dist $(ARGS)
 
 defaults: $(VENV)/.ready  ## The evidence behind the defaults of NIO(), for docs/evidence/defaults.md
-	$(BIN)/python -m benchmarks.defaults
+	$(BIN)/python -m benchmarks.defaults.first_default
 
 bench: $(VENV)/.ready  ## What a step costs, for docs/evidence/performance.md; `make bench ARGS=--quick` for a part
-	$(BIN)/python -m benchmarks.bench $(ARGS)
+	$(BIN)/python -m benchmarks.cost.bench $(ARGS)
 
 import-time: $(VENV)/.ready  ## What `import neuroinit` adds to `import torch`, in milliseconds
-	$(BIN)/python -m benchmarks.import_time
+	$(BIN)/python -m benchmarks.cost.import_time
 
 methods: $(VENV)/.ready  ## Every initialization on the demo's networks, for docs/evidence/methods.md; resumable
-	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python -m benchmarks.methods
 
 trainability: $(VENV)/.ready  ## Which starts train, for docs/evidence/trainability.md; `make trainability ARGS=--quick` for a part
 	$(BIN)/python -m benchmarks.trainability $(ARGS)
 
 agreement: $(VENV)/.ready  ## What measures of agreement say of networks, for docs/evidence/agreement.md; `TEXT=file`
-	$(BIN)/python -m benchmarks.measure_table run $(TEXT)
-	$(BIN)/python -m benchmarks.ascent run $(TEXT)
+	$(BIN)/python -m benchmarks.agreement.measure_table run $(TEXT)
+	$(BIN)/python -m benchmarks.agreement.ascent run $(TEXT)
 
 medium: $(VENV)/.ready  ## Every start trained to the end on small CIFAR-10, `make medium ARGS="--data folder:PATH"`; resumable
 	$(BIN)/python -m benchmarks.medium $(ARGS)
@@ -87,7 +87,7 @@ theory: $(VENV)/.ready  ## The paper's theorems tried on small networks; resumab
 	$(BIN)/python -m benchmarks.theory $(ARGS)
 
 zoo: $(VENV)/.ready  ## Two steps on families of timm and torchvision, for docs/evidence/zoo.md; resumable
-	$(BIN)/python benchmarks/zoo.py
+	$(BIN)/python -m benchmarks.zoo
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) $(OLDEST) .mutants dist docs/_build docs/gallery .pytest_cache .mypy_cache .ruff_cache

@@ -1,1 +1,1 @@
-"""Measurements: what a step costs, and the evidence behind the defaults."""
+"""Measurements and their records: one folder a question, the records beside what writes them."""

@@ -164,10 +164,10 @@ def check_tables() -> Iterator[str]:
 
 
 def _trainability(suite_name: str) -> str:
-    from benchmarks.contenders import METHODS
-    from benchmarks.standings import tables
-    from benchmarks.suites import SUITES
-    from benchmarks.trainability import STARTS, jobs, read
+    from benchmarks.trainability.contenders import METHODS
+    from benchmarks.trainability.run import STARTS, jobs, read
+    from benchmarks.trainability.standings import tables
+    from benchmarks.trainability.suites import SUITES
 
     suite = SUITES[suite_name]
     wanted = jobs(suite, list(METHODS), ["*"], range(suite.seeds))
@@ -176,8 +176,8 @@ def _trainability(suite_name: str) -> str:
 
 
 def _bench() -> str:
-    from benchmarks.bench import FOLDER, key, read, table
-    from benchmarks.cases import full
+    from benchmarks.cost.bench import FOLDER, key, read, table
+    from benchmarks.cost.cases import full
 
     rows = {key(row): row for row in read(FOLDER / "bench.json")}
     order = [tuple(vars(case).values()) for case in full()]
@@ -185,31 +185,31 @@ def _bench() -> str:
 
 
 def _methods() -> str:
-    from benchmarks.methods import read, table
+    from benchmarks.methods.run import read, table
 
     return table(read())
 
 
 def _defaults() -> str:
-    from benchmarks.defaults import read, tables
+    from benchmarks.defaults.first_default import read, tables
 
     return tables(read())
 
 
 def _layer_factors() -> str:
-    from benchmarks import agreement_ascent, candidates, layer_factors
+    from benchmarks.defaults import agreement_ascent, candidates, layer_factors
 
     return f"{layer_factors.tables()}\n\n{agreement_ascent.table()}\n\n{candidates.table()}"
 
 
 def _fresh() -> str:
-    from benchmarks.fresh import tables
+    from benchmarks.comparisons.unseen import tables
 
     return f"{tables('fresh')}\n\n{tables('letters')}"
 
 
 def _zoo() -> str:
-    from benchmarks import zoo
+    from benchmarks.zoo import run as zoo
 
     records = [json.loads(line) for line in zoo.RECORDS.read_text().splitlines()]
     written = []
@@ -230,7 +230,7 @@ def _faults() -> str:
 
 
 def _agreement() -> str:
-    from benchmarks import ascent, measure_table
+    from benchmarks.agreement import ascent, measure_table
 
     return (
         f"{measure_table.table()}\n\n{ascent.table()}" if ascent.read() else measure_table.table()
@@ -238,35 +238,35 @@ def _agreement() -> str:
 
 
 def _gains() -> str:
-    from benchmarks.gains import tables
+    from benchmarks.comparisons.gains import tables
 
     return tables()
 
 
 def _cosine() -> str:
-    from benchmarks.cosine import read
-    from benchmarks.cosine_tables import tables
+    from benchmarks.cosine.run import read
+    from benchmarks.cosine.tables import tables
 
     return tables(read())
 
 
 def _theory() -> str:
-    from benchmarks.theory import read
-    from benchmarks.theory_tables import tables
+    from benchmarks.theory.run import read
+    from benchmarks.theory.tables import tables
 
     return tables(read())
 
 
 def _text() -> str:
-    from benchmarks.text_grid import read
-    from benchmarks.text_report import tables
+    from benchmarks.text.grid import read
+    from benchmarks.text.tables import tables
 
     return tables(read())
 
 
 def _medium() -> str:
-    from benchmarks.medium import read
-    from benchmarks.medium_tables import tables
+    from benchmarks.medium.run import read
+    from benchmarks.medium.tables import tables
 
     return tables(read())
 

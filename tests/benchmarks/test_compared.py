@@ -1,6 +1,7 @@
 """Paired tests and intervals over networks."""
 
 import pytest
+
 from benchmarks.statistics_tools import compared, halves, sign_test
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from benchmarks.statistics_tools import bootstrap, paired, spearman
 
 

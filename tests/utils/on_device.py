@@ -5,10 +5,10 @@ import json
 
 import torch
 import torch.nn.functional as F
-from benchmarks.operators import step_counts
 from torch import nn
 
 import neuroinit as ni
+from benchmarks.cost.operators import step_counts
 from neuroinit.common.batches import moved
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem

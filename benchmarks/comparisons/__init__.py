@@ -1,0 +1,1 @@
+"""What methods gain, with intervals, from the records of the trainability suites."""

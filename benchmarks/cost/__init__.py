@@ -1,0 +1,1 @@
+"""What a step costs: time, memory, operators, imports, several processes, finite differences."""

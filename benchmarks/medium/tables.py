@@ -1,0 +1,124 @@
+"""Tables and curves of :mod:`benchmarks.medium.run`, from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.medium.starts import EPOCHS, NETWORKS, NORMS, SMOOTHED, SPLITS, STARTS
+from benchmarks.statistics_tools import Interval, paired
+
+PICTURE = Path(__file__).parents[2] / "docs" / "evidence" / "medium.png"
+CURVES = PICTURE.with_name("medium-curves.png")
+REFERENCE = "Kaiming"
+Row = dict[str, Any]
+
+
+def tables(rows: list[Row]) -> str:
+    """Markdown: a table a network, and the ablation of D and r."""
+    parts = [_table(rows, network, list(STARTS)) for network in NETWORKS]
+    parts.append(_table(rows, "ResNet-8", [REFERENCE, *SPLITS], NORMS[:1]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table(rows: list[Row], network: str, starts: list[str], norms: tuple[str, ...] = NORMS) -> str:
+    """Accuracies and their differences from Kaiming, paired by seed."""
+    lines = []
+    for norm in norms:
+        own = [r for r in rows if (r["network"], r["norm"]) == (network, norm)]
+        found = {start: {r["seed"]: r for r in own if r["start"] == start} for start in starts}
+        for start, seeds in found.items():
+            shared = sorted(seeds.keys() & found[REFERENCE].keys())
+            if shared:
+                mine, reference = ([s[k] for k in shared] for s in (seeds, found[REFERENCE]))
+                lines.append(f"| {norm} | {start} | {_line(mine, reference)} |")
+    if len({line.split(" | ")[1] for line in lines}) < 2:
+        return ""
+    head = f"| {network}, {EPOCHS[network]} epochs | start | seeds | test accuracy, % |"
+    head += " over Kaiming, points | mean training loss | over Kaiming | cost, training steps |"
+    return "\n".join([head, "|---" * 8 + "|", *lines])
+
+
+def _line(mine: list[Row], reference: list[Row]) -> str:
+    accuracies = [100 * r["accuracy"] for r in mine]
+    gain = paired(accuracies, [100 * r["accuracy"] for r in reference])
+    cells = [str(len(mine)), f"{sum(accuracies) / len(mine):.1f}", _text(gain, 1)]
+    if any(r["area"] is None for r in mine + reference):
+        cells += ["diverged", ""]
+    else:
+        areas = [r["area"] for r in mine]
+        cells.append(f"{sum(areas) / len(mine):.3f}")
+        cells.append(_text(paired(areas, [r["area"] for r in reference]), 3))
+    costs = sorted(r["cost"] for r in mine)
+    return " | ".join([*cells, str(costs[len(costs) // 2])])
+
+
+def _text(found: Interval, digits: int) -> str:
+    """Bold if the interval excludes zero; nothing for Kaiming itself and for one seed."""
+    if found.value == found.low == found.high == 0 or found.low == float("-inf"):
+        return ""
+    return f"**{found.text(digits)}**" if found.certain else found.text(digits)
+
+
+def figures(rows: list[Row]) -> None:
+    """Draw both pictures of the page."""
+    _draw(rows, _gains_panel, PICTURE)
+    _draw(rows, _curves_panel, CURVES)
+
+
+def _draw(rows: list[Row], panel: Callable[[Any, list[Row], str], None], path: Path) -> None:
+    from neuroinit import plots
+    from neuroinit.common.files import replacing
+
+    made, axes = plots.figure(len(NORMS), width=4.0, height=3.0)
+    for ax, norm in zip(axes[0], NORMS, strict=True):
+        panel(ax, [r for r in rows if (r["network"], r["norm"]) == ("ResNet-8", norm)], norm)
+    with replacing(path) as temporary:
+        made.savefig(temporary, format="png")
+
+
+def _gains_panel(ax: Any, rows: list[Row], norm: str) -> None:
+    """Test accuracy over Kaiming's, with its interval: a line a start."""
+    reference = _by_seed(rows, REFERENCE)
+    starts = [s for s in STARTS if s != REFERENCE and len(_shared(rows, s, reference)) > 1]
+    for height, start in enumerate(reversed(starts)):
+        mine, theirs = _accuracies(rows, start, reference)
+        found = paired(mine, theirs)
+        ax.plot([found.low, found.high], [height, height], color="C0", linewidth=2)
+        ax.plot([found.value], [height], "o", color="C0")
+        ax.plot([a - b for a, b in zip(mine, theirs, strict=True)], [height] * len(mine), "|k")
+    ax.axvline(0.0, color="black", linewidth=0.6)
+    ax.set_yticks(range(len(starts)), list(reversed(starts)), fontsize=7)
+    ax.set_title(f"ResNet-8, {norm}: accuracy over Kaiming's, points", fontsize=8)
+
+
+def _curves_panel(ax: Any, rows: list[Row], norm: str) -> None:
+    """Training loss, mean over seeds."""
+    for start in STARTS:
+        own = [r["curve"] for r in rows if r["start"] == start]
+        if own:
+            means = [sum(x) / len(x) for x in zip(*own, strict=False)]
+            ax.plot([SMOOTHED * (k + 0.5) for k in range(len(means))], means, label=start)
+    ax.set_title(f"ResNet-8, {norm}: training loss", fontsize=8)
+    ax.set_xlabel("step", fontsize=8)
+    ax.set_ylim(1.0, 2.6)
+    ax.legend(fontsize=6, frameon=False)
+
+
+def _by_seed(rows: list[Row], start: str) -> dict[int, Row]:
+    return {r["seed"]: r for r in rows if r["start"] == start}
+
+
+def _shared(rows: list[Row], start: str, reference: dict[int, Row]) -> list[int]:
+    return sorted(_by_seed(rows, start).keys() & reference.keys())
+
+
+def _accuracies(
+    rows: list[Row], start: str, reference: dict[int, Row]
+) -> tuple[list[float], list[float]]:
+    """In percent, of a start and of the reference, seed by seed."""
+    mine, seeds = _by_seed(rows, start), _shared(rows, start, reference)
+    return [100 * mine[k]["accuracy"] for k in seeds], [
+        100 * reference[k]["accuracy"] for k in seeds
+    ]

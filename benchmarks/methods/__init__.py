@@ -1,0 +1,1 @@
+"""Every initialization of the library on the demo's networks."""

@@ -1,0 +1,1 @@
+"""Character GPTs on a text, trained from every start."""

@@ -1,0 +1,1 @@
+"""Two steps of `NIO()` on the model families of timm and torchvision."""
