@@ -202,6 +202,18 @@ def _layer_factors() -> str:
     return f"{layer_factors.tables()}\n\n{agreement_ascent.table()}\n\n{candidates.table()}"
 
 
+def _limits() -> str:
+    from benchmarks.defaults import limits
+
+    return f"{limits.table()}\n\n{limits.other_limits()}"
+
+
+def _several_processes() -> str:
+    from benchmarks.several_processes import differences, ranks
+
+    return f"{differences.table()}\n\n{ranks.paper()}"
+
+
 def _fresh() -> str:
     from benchmarks.comparisons.unseen import tables
 
@@ -288,6 +300,8 @@ TABLES: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/evidence/methods.md", _methods),
     ("docs/evidence/defaults.md", _defaults),
     ("docs/evidence/defaults.md", _layer_factors),
+    ("docs/evidence/defaults.md", _limits),
+    ("docs/guide/several-processes.md", _several_processes),
     ("docs/evidence/zoo.md", _zoo),
     ("docs/evidence/agreement.md", _agreement),
     ("docs/evidence/faults.md", _faults),

@@ -1,1 +1,1 @@
-"""What a step costs: time, memory, operators, imports, several processes, finite differences."""
+"""What a step costs: time, memory, operators, and imports."""

@@ -106,7 +106,7 @@ def step_length(tensor: Tensor) -> float:
     """The step of central differences relative to the parameters' norm, by dtype.
 
     Shorter than the usual cube root of the precision: normalization layers are strongly curved, and
-    a short step crosses few kinks. ``benchmarks/cost/differences.py`` has the errors.
+    a short step crosses few kinks. ``benchmarks/several_processes/differences.py`` has the errors.
     """
     return float(torch.finfo(tensor.dtype).eps ** 0.5)
 

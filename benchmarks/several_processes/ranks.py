@@ -1,6 +1,6 @@
 """What several processes cost: CPU time, memory and bytes on 1, 2 and 4 gloo ranks, and on paper.
 
-    python -m benchmarks.cost.ranks [--paper]
+    python -m benchmarks.several_processes.ranks [--paper]
 
 Every number of ranks is one torchrun of this file. The model is a stack of linear layers; the batch
 is the same on every rank, so its eight sub-batches are shared. `--paper` prints the tables of
@@ -165,16 +165,18 @@ def sharded(parameters: float, devices: int) -> tuple[float, float]:
     return NIO_STEPS * (compute + talk), talk / (compute + talk)
 
 
-def paper() -> None:
-    """Print what the constants say."""
-    for title, cost in (("the model on every device", replicated), ("sharded", sharded)):
-        print(f"\n{title}: {NIO_STEPS} steps, {SAMPLES} samples of {TOKENS} tokens")
-        print("| parameters | " + " | ".join(map(str, DEVICES)) + " |")
-        print("|---|" + "---|" * len(DEVICES))
-        for name, parameters in PARAMETERS.items():
-            cells = [_cell(cost, parameters, devices) for devices in DEVICES]
-            print(f"| {name} | " + " | ".join(cells) + " |")
-    print(f"\nsharding begins at {0.8 * MEMORY / 4 / VECTORS / 1e9:.1f} billion parameters")
+def paper() -> str:
+    """Markdown: what the constants say of models on every device, and of sharded ones."""
+    return "\n\n".join(_paper(cost) for cost in (replicated, sharded))
+
+
+def _paper(cost: Callable[[float, int], tuple[float, float]]) -> str:
+    lines = ["| parameters / devices | " + " | ".join(map(str, DEVICES)) + " |"]
+    lines.append("|---|" + "---|" * len(DEVICES))
+    for name, parameters in PARAMETERS.items():
+        cells = [_cell(cost, parameters, devices) for devices in DEVICES]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _cell(cost: Callable[[float, int], tuple[float, float]], parameters: float, n: int) -> str:
@@ -189,8 +191,8 @@ def _cell(cost: Callable[[float, int], tuple[float, float]], parameters: float, 
 if __name__ == "__main__":
     if "--worker" in sys.argv:
         worker(sys.argv[-1])
-    elif "--paper" in sys.argv:
-        paper()
     else:
-        measured()
-        paper()
+        if "--paper" not in sys.argv:
+            measured()
+        print(paper())
+        print(f"\nSharding begins at {0.8 * MEMORY / 4 / VECTORS / 1e9:.1f} billion parameters.")
