@@ -1,4 +1,4 @@
-"""Measures of gradient agreement, and their derivatives by the scales, in plain torch.
+"""Measures of gradient agreement, in plain torch.
 
 Three losses whose sub-batch gradients are compared:
 
@@ -118,30 +118,6 @@ def agreement(rows: list[Tensor]) -> Tensor:
     """
     mean = sum(g / g.norm().clamp_min(1e-30) for g in rows) / len(rows)
     return mean @ mean
-
-
-def derivative(
-    model: nn.Module,
-    values: Values,
-    names: list[str],
-    batch: Batch,
-    objective: Callable[[list[Tensor]], Tensor],
-    kind: str = "contrast",
-    count: int = 8,
-    shifts: int = 1,
-) -> tuple[float, Tensor]:
-    """An objective of the flat sub-batch gradients, and its derivative by ``log w``."""
-    leaves = {n: v.detach().requires_grad_() for n, v in values.items()}
-    with twice_differentiable():
-        losses = losses_of(kind, model, leaves, batch, count, shifts)
-        rows = [flat(r) for r in gradients(losses, list(leaves.values()), create_graph=True)]
-        value = objective(rows)
-        found = torch.autograd.grad(value, [leaves[n] for n in names], allow_unused=True)
-    u = [
-        0.0 if g is None else float((g.double() * leaves[n].double()).sum())
-        for g, n in zip(found, names, strict=True)
-    ]
-    return float(value.detach()), torch.tensor(u, dtype=torch.float64)
 
 
 def entropy(target: Tensor) -> float:
