@@ -1,7 +1,8 @@
 """What our defaults gain on networks that their numbers were not chosen on.
 
     python -m benchmarks.trainability --suite letters --data TEXT --methods "as it is" LSUV
-    python -m benchmarks.comparisons.unseen letters   # the tables for docs/evidence/trainability.md
+    python -m benchmarks.comparisons.unseen           # the table of all suites
+    python -m benchmarks.comparisons.unseen letters   # the tables of one
 
 Every method is compared with the start and with LSUV on the cells that all of them have. Intervals
 are 95% by bootstrap over networks; p is that of the sign test over networks.
@@ -23,6 +24,8 @@ OURS = {
     "nio_ with branches": "`nio_(..., optimizer=)`",
     "auto_ of 2026-11-18": "`auto_`",
 }
+PRESENT = ("nio_ with branches", "auto_ of 2026-11-18")
+UNSEEN = ("letters", "other", "digits")  # networks that decided no number of the present forms
 OTHERS = ("warmup of one epoch", "LSUV", "GradInit", "MetaInit", "NIO, paper's form")
 SHOWN = {BEFORE: BEFORE, **{m: m for m in OTHERS}, **OURS}
 LOWER = 0.05  # a share of the test images
@@ -30,18 +33,60 @@ LOWER = 0.05  # a share of the test images
 
 def tables(name: str = "fresh") -> str:
     """Markdown: a line a method; then our functions against the start and against LSUV."""
+    rows = unseen(name)
+    return f"{_counts(rows, list(SUITES[name].optimizers))}\n\n{_differences(rows)}"
+
+
+def unseen(name: str) -> dict[str, Rows]:
+    """Method -> cell -> row, with what ``trains``; of `digits`, the half that decided no number."""
     suite = SUITES[name]
     networks = list(suite.networks)
-    unseen = halves(networks)[1] if name == "digits" else networks  # the others decided numbers
-    rows = {
+    kept = halves(networks)[1] if name == "digits" else networks
+    return {
         method: {
             cell: {**row, "trains": row["accuracy"] >= suite.good}
             for cell, row in own.items()
-            if cell[0] in unseen
+            if cell[0] in kept
         }
         for method, own in found(suite).items()
     }
-    return f"{_counts(rows, list(suite.optimizers))}\n\n{_differences(rows)}"
+
+
+def overview() -> str:
+    """Markdown: our present functions on all unseen networks, beside the start and LSUV."""
+    lines = [
+        "| method | suite | cells | train | over the start, points | over LSUV | made worse "
+        "| by LSUV | of what any method trains |",
+        "|---" * 9 + "|",
+    ]
+    for method in PRESENT:
+        parts = {name: unseen(name) for name in UNSEEN if method in unseen(name)}
+        for name, rows in (*parts.items(), ("all", _together(parts))):
+            lines.append(f"| {OURS[method]} | {name} | {_line(rows, method)} |")
+    return "\n".join(lines)
+
+
+def _together(parts: dict[str, dict[str, Rows]]) -> dict[str, Rows]:
+    """The rows of several suites, networks named with their suite."""
+    rows: dict[str, Rows] = {}
+    for name, part in parts.items():
+        for method, own in part.items():
+            named = {(f"{name}: {c[0]}", *c[1:]): row for c, row in own.items()}
+            rows.setdefault(method, {}).update(named)
+    return rows
+
+
+def _line(rows: dict[str, Rows], method: str) -> str:
+    """What a method trains, gains and harms, on the cells that LSUV has, too."""
+    mine, before, lsuv = (rows[m] for m in (method, BEFORE, "LSUV"))
+    cells = [c for c in mine if c in before and c in lsuv]
+    kept = [c for c in cells if _trains(before[c])]
+    anyone = [c for c in cells if any(_trains(r[c]) for r in rows.values() if c in r)]
+    gains = [_interval(against(mine, r, cells)) for r in (before, lsuv)]
+    worse = [f"{sum(not _trains(r[c]) for c in kept)} of {len(kept)}" for r in (mine, lsuv)]
+    train = sum(_trains(mine[c]) for c in cells)
+    share = f"{train / max(1, len(anyone)):.1%} of {len(anyone)}"
+    return " | ".join([f"{len(cells)} | {train}", *gains, *worse, share])
 
 
 def _counts(rows: dict[str, Rows], optimizers: list[str]) -> str:
@@ -85,23 +130,28 @@ def _differences(rows: dict[str, Rows]) -> str:
         anyone = [c for c in shared if any(_trains(r[c]) for r in rows.values() if c in r)]
         share = sum(_trains(mine[c]) for c in anyone) / len(anyone)
         lines.append(
-            f"| {name} | {len(shared)} | {_text(_against(mine, rows[BEFORE], shared))} | "
-            f"{_text(_against(mine, rows['LSUV'], shared))} | "
-            f"{_text(_against(mine, rows[BEFORE], kept, lambda r: r['accuracy']))} | "
+            f"| {name} | {len(shared)} | {_text(against(mine, rows[BEFORE], shared))} | "
+            f"{_text(against(mine, rows['LSUV'], shared))} | "
+            f"{_text(against(mine, rows[BEFORE], kept, lambda r: r['accuracy']))} | "
             f"{share:.1%} of {len(anyone)} |"
         )
     return "\n".join(lines)
 
 
-def _against(
+def against(
     mine: Rows, theirs: Rows, cells: list[Cell], value: Callable[..., float] | None = None
 ) -> Compared:
+    """The difference of two methods in points; without ``value``, of the share that trains."""
     of = value or (lambda row: float(_trains(row)))
     return compared({c: 100 * of(mine[c]) for c in cells}, {c: 100 * of(theirs[c]) for c in cells})
 
 
+def _interval(c: Compared) -> str:
+    return f"{c.mean:+.1f} ({c.low:+.1f} to {c.high:+.1f})"
+
+
 def _text(c: Compared) -> str:
-    return f"{c.mean:+.1f} ({c.low:+.1f} to {c.high:+.1f}), {c.better}:{c.worse}, p = {c.p:.2g}"
+    return f"{_interval(c)}, {c.better}:{c.worse}, p = {c.p:.2g}"
 
 
 def _part(mine: Rows, cells: list[Cell]) -> str:
@@ -113,4 +163,4 @@ def _trains(row: dict[str, object]) -> bool:
 
 
 if __name__ == "__main__":
-    print(tables(*sys.argv[1:]))
+    print(tables(sys.argv[1]) if sys.argv[1:] else overview())
