@@ -164,14 +164,18 @@ def check_tables() -> Iterator[str]:
 
 
 def _trainability(suite_name: str) -> str:
+    """All methods but our present ones, which have a page of their own."""
+    from benchmarks.comparisons.unseen import PRESENT
     from benchmarks.trainability.contenders import METHODS
     from benchmarks.trainability.run import STARTS, jobs, read
     from benchmarks.trainability.standings import tables
     from benchmarks.trainability.suites import SUITES
 
     suite = SUITES[suite_name]
-    wanted = jobs(suite, list(METHODS), ["*"], range(suite.seeds))
-    rows = [row for row in read(suite.results) if row["seed"] < suite.seeds]
+    methods = [method for method in METHODS if method not in PRESENT]
+    wanted = jobs(suite, methods, ["*"], range(suite.seeds))
+    rows = [row for row in read(suite.results) if row["method"] in methods]
+    rows = [row for row in rows if row["seed"] < suite.seeds]
     return tables(rows, list(STARTS), wanted, suite.good)
 
 
@@ -217,7 +221,13 @@ def _several_processes() -> str:
 def _fresh() -> str:
     from benchmarks.comparisons.unseen import tables
 
-    return f"{tables('fresh')}\n\n{tables('letters')}"
+    return tables("fresh")
+
+
+def _unseen() -> str:
+    from benchmarks.comparisons.unseen import UNSEEN, overview, tables
+
+    return "\n\n".join([overview(), *map(tables, UNSEEN)])
 
 
 def _zoo() -> str:
@@ -285,7 +295,8 @@ def _medium() -> str:
 
 # pages of docs/evidence whose tables `python -m tools.write_tables` writes
 MARKED: dict[str, Callable[[], str]] = {
-    "gains": _gains,
+    "trainability": _unseen,
+    "earlier-defaults": _gains,
     "cosine": _cosine,
     "theory": _theory,
     "text": _text,
@@ -293,12 +304,12 @@ MARKED: dict[str, Callable[[], str]] = {
 }
 TABLES: tuple[tuple[str, Callable[[], str]], ...] = (
     *((f"docs/evidence/{name}.md", make) for name, make in MARKED.items()),
-    ("docs/evidence/trainability.md", lambda: _trainability("digits")),
-    ("docs/evidence/trainability.md", lambda: _trainability("other")),
-    ("docs/evidence/trainability.md", _fresh),
+    ("docs/evidence/earlier-defaults.md", lambda: _trainability("digits")),
+    ("docs/evidence/earlier-defaults.md", lambda: _trainability("other")),
+    ("docs/evidence/earlier-defaults.md", _fresh),
     ("docs/evidence/performance.md", _bench),
     ("docs/evidence/methods.md", _methods),
-    ("docs/evidence/defaults.md", _defaults),
+    ("docs/evidence/earlier-defaults.md", _defaults),
     ("docs/evidence/defaults.md", _layer_factors),
     ("docs/evidence/defaults.md", _limits),
     ("docs/guide/several-processes.md", _several_processes),

@@ -1,6 +1,6 @@
 """Write the tables of the evidence pages from the records: `python -m tools.write_tables`.
 
-The tables of a page are numbered; each stands after its mark, `<!-- gains 0 -->`.
+The tables of a page are numbered; each stands after its mark, `<!-- cosine 0 -->`.
 """
 
 from __future__ import annotations
