@@ -1,6 +1,6 @@
 """Is it the cosine? Cells of two suites with the cosine raised, left and lowered.
 
-    python -m benchmarks.cosine --data folder:CIFAR10    # what is missing, then the tables; resumable
+    python -m benchmarks.cosine --data folder:CIFAR10    # missing records, then tables; resumable
     python -m benchmarks.cosine --table                  # only the tables
 
 All arms start from the same weights and have the same bound. They differ from ``NIO()`` of 16

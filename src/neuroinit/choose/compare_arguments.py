@@ -1,4 +1,4 @@
-"""What users pass to ``compare``: names of methods, checks, and the batch that is held out."""
+"""Arguments of ``compare``: names of methods, checks, and the held-out batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def named_methods(
 
 
 def check_compared(model_factory: Any, named: dict[str, Initialization | None], train: Any) -> None:
-    """Raise an error for a factory, methods or a training that cannot be used."""
+    """Raise for a ``model_factory``, ``methods`` or ``train`` that cannot be used."""
     check_callable("model_factory", model_factory)
     if isinstance(model_factory, nn.Module):
         raise TypeError(
@@ -83,9 +83,9 @@ def checked_seeds(seeds: Any) -> list[int]:
 
 
 def held_out(batches: Any, ranks: Ranks, layout: BatchLayout) -> tuple[Any, Any]:
-    """The first batch of all ranks, for the measures; and the batches that the methods get.
+    """The first batch of all ranks, for the statistics; and the batches for the methods.
 
-    Of a list these are the others, of a DataLoader all.
+    The latter are all other batches of a list, or all batches of a DataLoader.
     """
     pool = list(batches) if isinstance(batches, (list, tuple)) else batches
     with allowed():

@@ -1,4 +1,4 @@
-"""Lists in a batch: which are lists of samples, and which hold tensors of all samples."""
+"""Decides which lists in a batch are lists of samples, and which hold tensors of all samples."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Reading:
     """Which lists in a batch are lists of samples.
 
     Args:
-        depth: Those that lie so deep, or deeper.
-        kinds: Of these types.
+        depth: The least nesting depth of such lists; the batch has depth 0.
+        kinds: The types of such lists.
     """
 
     depth: int
@@ -30,7 +30,7 @@ class Reading:
 
 
 LISTS, WHOLE = Reading(1), Reading(0)
-READINGS = (None, LISTS, WHOLE, Reading(1, (list, tuple)))  # `None`: there are none
+READINGS = (None, LISTS, WHOLE, Reading(1, (list, tuple)))  # `None`: no lists of samples
 
 
 def record_lists(batch: Batch) -> set[str]:
@@ -72,7 +72,7 @@ def is_container(part: Any) -> bool:
 
 
 def children(part: Any) -> Iterator[Any]:
-    """The entries of a container; none of anything else."""
+    """Yield the entries of a container; nothing for other values."""
     if is_dataclass_value(part):
         yield from (getattr(part, f.name) for f in dataclasses.fields(part) if f.init)
     elif isinstance(part, Mapping):

@@ -15,7 +15,7 @@ from neuroinit.common.errors import LostRankError
 
 @contextmanager
 def contact() -> Iterator[None]:
-    """Raise LostRankError where torch reports that another process does not answer."""
+    """A context in which torch's errors of lost processes become a LostRankError."""
     try:
         yield
     except RuntimeError as error:
@@ -34,7 +34,7 @@ def maximum(values: list[int]) -> list[int]:
 
 
 def summed(tensor: Tensor, group: Any = None) -> Tensor:
-    """The sum over the ranks of a group, by default all; the same bits on each."""
+    """The sum over the ranks of a group, by default all; bit-identical on each rank."""
     total = tensor.detach().to(_device(tensor), copy=True).contiguous()
     with contact():
         dist.all_reduce(total, group=group)
@@ -45,9 +45,9 @@ def gathered(tensor: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """The tensor of every rank.
 
     Args:
-        tensor: This rank's.
-        sizes: The length of dimension 0 on every rank. Backends need tensors of one shape, so they
-            are padded.
+        tensor: The tensor of this rank.
+        sizes: The length of dimension 0 on every rank. Backends need tensors of one shape, so
+            tensors are padded.
     """
     own = tensor.detach().to(_device(tensor))
     padded = own.new_zeros(max(sizes), *own.shape[1:])

@@ -1,4 +1,4 @@
-"""Parameters that are DTensors, as ``fully_shard`` and tensor parallelism make them."""
+"""Helpers for parameters that are DTensors, from ``fully_shard`` or tensor parallelism."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def is_sharded_type(kind: type) -> bool:
-    """Whether a type is DTensor; torch's module for it is slow to import."""
+    """Whether a type is DTensor, by its module's name, because that module is slow to import."""
     return kind.__module__.startswith("torch.distributed.tensor")
 
 
@@ -34,9 +34,9 @@ def all_zero(tensor: Tensor) -> bool:
 
 
 def like_parameter(gradient: Any, parameter: Any) -> Tensor:
-    """A gradient with the placements of its parameter, so that the local shards belong together.
+    """A gradient with the placements of its parameter, so that local shards have equal entries.
 
-    The gradient of a replicated parameter can be partial: every rank has a part of the sum.
+    The gradient of a replicated parameter can be ``Partial``: every rank has a summand.
     """
     if not is_sharded(gradient) or not is_sharded(parameter):
         return gradient  # type: ignore[no-any-return]
@@ -47,13 +47,13 @@ def replicas(tensor: Any, world: int) -> int:
     """How many ranks hold the same entries of a tensor."""
     if not is_sharded(tensor):
         return world
-    mesh = tensor.device_mesh  # not `is_shard()`: FSDP's strided shards are a class of their own
+    mesh = tensor.device_mesh  # not `is_shard()`: FSDP's strided shards are another class
     sizes = [int(mesh.size(k)) for k, p in enumerate(tensor.placements) if not p.is_replicate()]
     return world // math.prod(sizes)
 
 
 def shard_of(values: Tensor, parameter: Any) -> Tensor:
-    """A DTensor like a parameter, from values that all ranks have; nothing is exchanged.
+    """A DTensor like a parameter, from values that all ranks have; without communication.
 
     Args:
         values: All entries, the same on every rank.
@@ -81,7 +81,7 @@ def shard_of(values: Tensor, parameter: Any) -> Tensor:
 def _order(placements: Any) -> list[int]:
     """The dimensions of a mesh in the order in which a tensor is cut.
 
-    FSDP cuts what tensor parallelism has cut before, and marks it by strided shards.
+    FSDP cuts the shards of tensor parallelism, which is marked by strided shards.
     """
     strided = [k for k, p in enumerate(placements) if hasattr(p, "split_factor")]
     return [k for k in range(len(placements)) if k not in strided] + strided[::-1]

@@ -16,7 +16,7 @@ from neuroinit.distributed.ranks import Ranks
 
 
 def batches_of_all(ranks: Ranks, batch: Batch) -> list[Batch]:
-    """The batches of all ranks, on every rank; tensors come to the device of this rank's.
+    """The batches of all ranks, on every rank; tensors are on the device of this rank's batch.
 
     Raises:
         ValueError: If a batch has objects that cannot be sent.
@@ -37,14 +37,14 @@ def batches_of_all(ranks: Ranks, batch: Batch) -> list[Batch]:
 
 
 def content(batch: Batch) -> list[Any]:
-    """What tells two batches apart."""
+    """A value that is equal for two batches exactly if their content is equal."""
     tensors: list[Tensor] = []
     form = _form(batch, tensors)
     return [form, [[fingerprint(t), str(t.dtype), *t.shape] for t in tensors]]
 
 
 def _form(part: Any, tensors: list[Tensor]) -> Any:
-    """A part of a batch as JSON; its tensors are appended to a list."""
+    """A part of a batch as JSON; appends its tensors to ``tensors``."""
     if isinstance(part, PackedSequence):
         return {"packed": [_form(t, tensors) for t in unpack_sequence(part)]}
     if isinstance(part, Tensor) and part.is_nested:

@@ -1,4 +1,4 @@
-"""Switches of torch that hold for the whole process, such as the kernels of attention."""
+"""Global settings of torch, such as the attention kernels, that several threads change."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 
 class ProcessSwitch:
-    """Turns a switch for as long as any thread needs it.
+    """Changes a global setting of torch for as long as any thread needs the change.
 
-    A context manager of torch saves the switch and restores it. If two threads overlap, the second
-    one saves what the first has set, and the switch stays turned for good. Here the first thread
-    enters the context and the last one leaves it.
+    A context manager of torch saves the setting and restores it. If two threads overlap, the second
+    saves the value that the first has set, and restores this value in the end. Here the first
+    thread enters the context and the last one leaves it.
 
     Args:
-        make: Makes the context manager.
+        make: Makes the context manager of torch.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -25,7 +25,7 @@ class ProcessSwitch:
 
     @contextmanager
     def turned(self) -> Iterator[None]:
-        """The switch is turned inside."""
+        """A context in which the setting is changed."""
         with self._lock:
             if self._users == 0:
                 self._open = self._make()

@@ -1,4 +1,4 @@
-"""Results from files: whatever is damaged or of a wrong type is refused before it is used."""
+"""Reads results from files; raises for files that are damaged or have values of a wrong type."""
 
 from __future__ import annotations
 
