@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from itertools import islice
-from typing import Any
 
 import torch.nn.functional as F
 from torch import nn
@@ -159,7 +158,7 @@ def _full(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> li
     return [b for b, *kept in zip(batches, *table, strict=False) if all(kept)]
 
 
-def _check(candidates: Any) -> None:
+def _check(candidates: object) -> None:
     if candidates is None:
         return
     if not isinstance(candidates, Mapping):

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -128,7 +127,7 @@ class _One:
     def __init__(
         self,
         model: nn.Module,
-        held: Any,
+        held: Batch,
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         engine: str,
@@ -146,7 +145,7 @@ class _One:
         self,
         name: str,
         method: Initialization | None,
-        batches: Any,
+        batches: Iterable[Batch],
         train: Train | None,
         warmed: bool,
     ) -> ComparisonRecord:
@@ -179,7 +178,7 @@ class _One:
         means: list[float] = (self.ranks.sum(own) / self.ranks.world).tolist()
         return means
 
-    def _initialize(self, method: Initialization, batches: Any) -> float:
+    def _initialize(self, method: Initialization, batches: Iterable[Batch]) -> float:
         """Apply a method; return the seconds of its steps, or of drawing values without data."""
         begun = time.perf_counter()
         if method.steps == 0:

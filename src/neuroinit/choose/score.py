@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -162,7 +161,7 @@ METRICS: dict[str, Callable[[_Asked], float]] = {
 }
 
 
-def _checked(metrics: Any) -> list[str]:
+def _checked(metrics: Sequence[str]) -> list[str]:
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     unknown = [name for name in names if name not in METRICS]
     if unknown or not names:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
 from neuroinit.choose.decision import decided
+from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
@@ -57,7 +58,7 @@ class Tournament:
     def __init__(
         self,
         model: nn.Module,
-        batches: list[Any],
+        batches: list[Batch],
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         optimizer: OptimizerLike,
@@ -129,7 +130,7 @@ class Tournament:
         with self._restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about starts that may not be applied
             for method in methods:
-                data: Any = self.training if method.steps else ()
+                data: Sequence[Batch] = self.training if method.steps else ()
                 found = optimize(
                     self.model, data, method=method, progress=False, **self._loss_for(method)
                 )
@@ -204,7 +205,7 @@ class Tournament:
         self.trained += time.perf_counter() - begun
         self.done += len(rollout.losses) - before
 
-    def _order(self, seed: int) -> Iterator[Any]:
+    def _order(self, seed: int) -> Iterator[Batch]:
         """The training batches, repeated in a new order each time, the same for all candidates."""
         generator = random.Random(seed)
         while True:

@@ -33,7 +33,7 @@ class BatchStream:
         self.batches, self.iterator = batches, iter(batches)
         self.rounds, self.taken, self.ended = 0, 0, False
 
-    def next(self) -> Any:
+    def next(self) -> Batch:
         """The next batch, or ``END`` if a generator has ended."""
         batch = next(self.iterator, END)
         if batch is END and self.taken and not isinstance(self.batches, Iterator):
@@ -74,7 +74,7 @@ def rebuilt(part: Any, function: Callable[[Any], Any]) -> Any:
     return part
 
 
-def is_dataclass_value(part: Any) -> bool:
+def is_dataclass_value(part: object) -> bool:
     """Whether this is an instance of a dataclass, not the class itself."""
     return dataclasses.is_dataclass(part) and not isinstance(part, type)
 

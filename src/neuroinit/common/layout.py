@@ -228,21 +228,21 @@ def batch_layout(cut: Cut | None, batch_dim: int, targets: Targets | None = None
     return BatchLayout(batch_dim, cut, targets)
 
 
-def _is_nested(part: Any) -> bool:
+def _is_nested(part: object) -> bool:
     return isinstance(part, Tensor) and part.is_nested
 
 
-def _has_rows(part: Any) -> bool:
+def _has_rows(part: object) -> bool:
     if isinstance(part, PackedSequence) or _is_nested(part) or _is_sliceable(part):
         return isinstance(part, Tensor) and not part.is_nested
     return all(map(_has_rows, children(part)))
 
 
-def _are_samples(part: Any, reading: Reading | None, depth: int) -> bool:
+def _are_samples(part: object, reading: Reading | None, depth: int) -> bool:
     return reading is not None and reading.takes(part, depth)
 
 
-def _is_sliceable(part: Any) -> bool:
+def _is_sliceable(part: object) -> bool:
     """Whether this is an object with samples that can be sliced, and not a standard container."""
     if is_container(part) or isinstance(part, (str, bytes, type)):
         return False

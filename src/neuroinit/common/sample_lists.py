@@ -24,7 +24,7 @@ class Reading:
     depth: int
     kinds: tuple[type, ...] = (list,)
 
-    def takes(self, part: Any, depth: int) -> bool:
+    def takes(self, part: object, depth: int) -> bool:
         """Whether a part of a batch is a list of samples."""
         return depth >= self.depth and type(part) in self.kinds
 
@@ -48,11 +48,11 @@ def record_lists(batch: Batch) -> set[str]:
     return {"nested"} if any(map(_holds_records, children(batch))) else set()
 
 
-def _holds_records(part: Any) -> bool:
+def _holds_records(part: object) -> bool:
     return _are_records(part) or (is_container(part) and any(map(_holds_records, children(part))))
 
 
-def _are_records(part: Any) -> bool:
+def _are_records(part: object) -> bool:
     return (
         type(part) is list
         and bool(part)
@@ -60,13 +60,13 @@ def _are_records(part: Any) -> bool:
     )
 
 
-def _is_single(part: Any) -> bool:
+def _is_single(part: object) -> bool:
     if isinstance(part, Tensor):
         return part.ndim == 0
     return isinstance(part, (int, float, str)) and not isinstance(part, bool)
 
 
-def is_container(part: Any) -> bool:
+def is_container(part: object) -> bool:
     """Whether this is a tuple, a list, a mapping or a dataclass value."""
     return isinstance(part, (tuple, list, Mapping)) or is_dataclass_value(part)
 

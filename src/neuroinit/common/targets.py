@@ -14,7 +14,7 @@ Targets = Key | tuple[Key, ...]
 LABELS = "labels"  # the targets in the batches of Hugging Face models
 
 
-def check_targets(targets: Any) -> None:
+def check_targets(targets: object) -> None:
     """Raise for anything but a key, an index, or a tuple of them."""
     keys = targets if isinstance(targets, tuple) else (targets,)
     names = [key for key in keys if isinstance(key, str) or (type(key) is int and key >= 0)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,7 +66,7 @@ def _norms(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return found
 
 
-def dot(a: Any, b: Any) -> Tensor:
+def dot(a: Tensor, b: Tensor) -> Tensor:
     """The inner product of two tensors of one shape."""
     product: Tensor = (a * b).sum(dtype=sum_dtype(a))
     return product

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from neuroinit.common.errors import LostRankError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 @contextmanager
@@ -33,7 +36,7 @@ def maximum(values: list[int]) -> list[int]:
     return [int(value) for value in found.tolist()]
 
 
-def summed(tensor: Tensor, group: Any = None) -> Tensor:
+def summed(tensor: Tensor, group: ProcessGroup | None = None) -> Tensor:
     """The sum over the ranks of a group, by default all; bit-identical on each rank."""
     total = tensor.detach().to(_device(tensor), copy=True).contiguous()
     with contact():
@@ -66,7 +69,7 @@ def gathered_texts(text: str, world: int) -> list[str]:
     return [bytes(part.tolist()).decode() for part in parts]
 
 
-def new_groups(blocks: Sequence[Sequence[int]]) -> list[Any]:
+def new_groups(blocks: Sequence[Sequence[int]]) -> list[ProcessGroup]:
     """A process group for every block of ranks; all ranks have to call this."""
     with contact():
         return [dist.new_group(list(block)) for block in blocks]

@@ -19,7 +19,7 @@ COLLECTIVES = ("c10d", "_c10d_functional", "_dtensor")
 _WAITS = ("wait_tensor", "_wrap_tensor_autograd")  # without communication
 
 
-def guarded(ranks: Ranks) -> AbstractContextManager[Any]:
+def guarded(ranks: Ranks) -> AbstractContextManager[object]:
     """A context in which torch's collectives begin with a header; equal on all ranks."""
     return nullcontext() if ranks.alone else _Headers(ranks)
 

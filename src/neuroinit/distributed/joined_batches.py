@@ -16,7 +16,7 @@ from neuroinit.distributed.sent_batches import batches_of_all, content
 
 def union(
     ranks: Ranks, batch: Batch, rounds: int, layout: BatchLayout = SAMPLES_FIRST
-) -> tuple[Any, int]:
+) -> tuple[Batch, int]:
     """The global batch: all different batches of the ranks, in their order.
 
     Ranks of one tensor-parallel group have the same batch; it counts once.
@@ -65,7 +65,7 @@ def union(
     return _joined(ranks, batch, tensors, forms, first, layout.dim), rounds
 
 
-def _joined_samples(ranks: Ranks, batch: Batch, layout: BatchLayout) -> Any:
+def _joined_samples(ranks: Ranks, batch: Batch, layout: BatchLayout) -> Batch:
     """Join all different batches, for batches with lists of samples or packed sequences."""
     if layout.custom:
         raise ValueError(
@@ -86,7 +86,7 @@ def _joined(
     forms: list[list[Any]],
     first: list[bool],
     dim: int,
-) -> Any:
+) -> Batch:
     """The batch with the samples of all ranks in every tensor; other values do not change.
 
     Args:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -30,6 +30,9 @@ from neuroinit.distributed.collectives import (
 )
 from neuroinit.distributed.passed_errors import described, is_common, mark_common, rebuilt
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 
 class Ranks:
     """The processes that share the work. With one process every method returns its argument.
@@ -41,7 +44,7 @@ class Ranks:
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
         self.rank, self.world = rank, world
-        self._groups: dict[tuple[tuple[int, ...], ...], Any] = {}
+        self._groups: dict[tuple[tuple[int, ...], ...], ProcessGroup] = {}
 
     @property
     def alone(self) -> bool:
@@ -80,7 +83,7 @@ class Ranks:
             self.meet(f"concatenated {tuple(tensor.shape[1:])} {tensor.dtype}")
             return torch.cat(gathered(tensor, sizes))
 
-    def _group(self, blocks: Sequence[Sequence[int]]) -> Any:
+    def _group(self, blocks: Sequence[Sequence[int]]) -> ProcessGroup:
         """The process group of this rank's block; the groups of all blocks are made together."""
         key = tuple(tuple(block) for block in blocks)
         if key not in self._groups:

@@ -91,7 +91,8 @@ def _bytes(tensor: Tensor) -> Tensor:
 def _size(form: list[Any]) -> int:
     """The number of bytes of a tensor."""
     kind, *shape = form
-    return torch.Size(shape).numel() * getattr(torch, kind).itemsize  # type: ignore[no-any-return]
+    dtype: torch.dtype = getattr(torch, kind)
+    return torch.Size(shape).numel() * dtype.itemsize
 
 
 def _tensors(data: Tensor, forms: list[list[Any]]) -> list[Tensor]:

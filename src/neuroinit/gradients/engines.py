@@ -125,23 +125,16 @@ class ExactEngine(Engine):
     ) -> Derivative:
         if not plan.one_forward or takes_copies(point.problem, plan):
             try_separating(point, batch)
-        losses: list[Tensor] = []
-        value, by_scale = self._differentiate(point, batch, plan, objective, collector, losses)
+        value, by_scale = self._differentiate(point, batch, plan, objective, collector)
         by_scale = check_derivative(to_cpu_double(by_scale), point.problem.scaled)
         loss = float((plan.weights @ collector.losses).mean())
         return Derivative(float(value), by_scale, collector.moments, loss)
 
     @abc.abstractmethod
     def _differentiate(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        objective: Objective,
-        collector: Collector,
-        losses: list[Tensor],
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> tuple[Tensor, Tensor]:
-        """The objective and its derivative on the device; appends the pieces' losses."""
+        """The objective and its derivative on the device; the collector gets the losses."""
 
 
 class Keep(ExactEngine):
@@ -151,19 +144,13 @@ class Keep(ExactEngine):
     keeps_graphs = True
 
     def _differentiate(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        objective: Objective,
-        collector: Collector,
-        losses: list[Tensor],
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> tuple[Tensor, Tensor]:
         problem = point.problem
         samples, names = plan.microbatch or plan.samples, problem.differentiated
         with point.session(second_order=True, scale_variables=True) as session:
             passes = list(passes_over(session, batch, plan, names, samples, create_graph=True))
-            losses += [loss for made in passes for loss in made.losses]
+            losses = [loss for made in passes for loss in made.losses]
             rows = [_rows(passes)]
             value, directions = _directions(plan, rows, objective, collector, losses)
             return value, second_backward(session, passes, directions)
@@ -176,15 +163,9 @@ class Stream(ExactEngine):
     held_gradients = 4
 
     def _differentiate(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        objective: Objective,
-        collector: Collector,
-        losses: list[Tensor],
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> tuple[Tensor, Tensor]:
-        names = point.problem.differentiated
+        names, losses = point.problem.differentiated, list[Tensor]()
         products: Iterator[Tensor]
         if plan.simple or len(plan.pieces) > max(HELD_PIECES, streamed_pieces(point.problem)):
             with point.session() as session:

@@ -61,7 +61,7 @@ def gradient_and_product(
         if v is None:
             return None
         if not engine.keeps_graphs:
-            return _hessian_product(session, batch, plan, 0, v)
+            return _hessian_product(session, batch, plan, v)
         outputs = [g for _, _, piece in graphs for g in piece]
         vectors = [part for a, _, piece in graphs for part in unflatten(a * v, piece)]
         return ranks.sum(session.second_backward(outputs, vectors))
@@ -160,12 +160,10 @@ def _sum_over_ranks(
     return problem.ranks.sum(loss.to(sum_dtype(loss))), problem.ranks.sum(gradient)
 
 
-def _hessian_product(
-    session: Session, batch: Batch, plan: Plan, sub_batch: int, v: Tensor
-) -> Tensor:
+def _hessian_product(session: Session, batch: Batch, plan: Plan, v: Tensor) -> Tensor:
     parts = [
         session.second_backward(piece, unflatten(a * v, piece))
-        for a, _, piece in _graphs(session, batch, plan, sub_batch)
+        for a, _, piece in _graphs(session, batch, plan, 0)
     ]
     return _sum_of_parts(session.problem, parts)
 

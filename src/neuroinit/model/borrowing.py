@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +42,9 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
         yield
 
 
-def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
+def _contexts(
+    modules: list[nn.Module], second_order: bool
+) -> Iterator[AbstractContextManager[object]]:
     devices = {p.device.type for m in modules for p in m._parameters.values() if p is not None}
     for device in devices:  # under the caller's autocast, engines would give different results
         yield torch.autocast(device, enabled=False)

@@ -177,16 +177,16 @@ class Evaluation:
         ((output, target),) = self._repeatable((run, seed))
         return (map_tensors(at_least_float32, output) if self.autocast else output), target
 
-    def _interruptible(self) -> AbstractContextManager[None]:
+    def _interruptible(self) -> AbstractContextManager[object]:
         """A context in which Ctrl-C is not delayed, for the user's code."""
         return allowed(Where.USER_CODE)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def _autocast(self) -> AbstractContextManager[object]:
         if self.autocast is None:
             return nullcontext()
         return torch.autocast(self.problem.device.type, self.autocast, cache_enabled=False)
 
-    def _reset(self, batch: Batch) -> Any:
+    def _reset(self, batch: Batch) -> Batch:
         """Reset the buffers of the model to copies of their values; return a copy of the batch."""
         if self._context.pieces is not None and self._context.pieces.losses:
             self._context.pieces.losses.clear()  # they are from a pass that is repeated now

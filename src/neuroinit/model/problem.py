@@ -113,7 +113,10 @@ class Problem:
         self.seed = new_seed()
         self.traits = Traits()
         self._warned: set[str] = set()
-        self._prepared: tuple[Any, Any] = (None, None)  # the last prepared batch, before and after
+        self._prepared: tuple[Batch, Batch] = (
+            None,
+            None,
+        )  # the last one, prepared and as given
 
     def _values(self) -> dict[str, Tensor]:
         """The user's values, in float32 or wider."""
@@ -188,7 +191,7 @@ class Problem:
 
     # -- batches -----------------------------------------------------------------------------------
 
-    def prepare(self, batch: Batch) -> Any:
+    def prepare(self, batch: Batch) -> Batch:
         """The batch on the model's device; in float32 if the model is in half precision."""
         if self.has_loss and self.compute_loss is None:
             check_pair(batch)

@@ -140,14 +140,16 @@ def optimize(
             return result
 
 
-def _ranks(model: Any, method: Any) -> Ranks:
+def _ranks(model: object, method: object) -> Ranks:
     """All processes; only this one if values are drawn without data for an unsharded model."""
     sharded = isinstance(model, nn.Module) and is_sharded_model(model)
     steps = isinstance(method, Initialization) and method.steps > 0
     return ranks() if sharded or steps else Ranks()
 
 
-def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
+def _data(
+    batches: Iterable[Batch] | None, example: object, compute_loss: object
+) -> Iterable[Batch]:
     """The batches; an empty tuple if ``example`` replaces them."""
     if (batches is None) == (example is None):
         raise TypeError(
@@ -192,7 +194,9 @@ def _problem(
     return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast, layout)
 
 
-def _check(method: Any, engine: str, microbatch: Any, memory_limit: Any, on_step: Any) -> None:
+def _check(
+    method: Any, engine: str, microbatch: object, memory_limit: object, on_step: object
+) -> None:
     check_instance("method", method, Initialization, "a method such as `NIO()`")
     check_choice("engine", engine, (AUTO, *ENGINES))
     if engine not in (AUTO, *method.engines):

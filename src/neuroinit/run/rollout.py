@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +60,7 @@ class Rollout:
         """Whether a loss was not finite; no further steps are taken then."""
         return bool(self.losses) and not math.isfinite(self.losses[-1])
 
-    def train(self, batches: Iterator[Any], steps: int) -> None:
+    def train(self, batches: Iterator[Batch], steps: int) -> None:
         """Take optimizer steps; stop if a loss is not finite."""
         with self._point.session() as session:
             for _ in range(steps):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +69,7 @@ class ShardedSession(Session):
                 for name, parameter in problem.parameters.items():
                     parameter.grad = gradients[name]
 
-    def _interruptible(self) -> AbstractContextManager[Any]:
+    def _interruptible(self) -> AbstractContextManager[object]:
         """A context in which Ctrl-C is raised on all ranks at the next collective of the pass."""
         deliver()
         return guarded(self.problem.shards)

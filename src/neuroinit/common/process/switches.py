@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 
 class ProcessSwitch:
@@ -19,9 +18,9 @@ class ProcessSwitch:
         make: Makes the context manager of torch.
     """
 
-    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self._make, self._lock, self._users = make, threading.Lock(), 0
-        self._open: AbstractContextManager[Any] | None = None
+        self._open: AbstractContextManager[object] | None = None
 
     @contextmanager
     def turned(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from neuroinit.model.problem import Problem
 ALL = 2**62  # entries of gradients held at once: no limit
 
 
+@dataclass(frozen=True)
 class Record:
     """A frozen dataclass whose fields can also be read as ``record["field"]``."""
 
@@ -31,7 +32,7 @@ class Record:
 
     def keys(self) -> list[str]:
         """Names of the fields; makes ``dict(record)`` work."""
-        return [f.name for f in fields(self)]  # type: ignore[arg-type]
+        return [f.name for f in fields(self)]
 
 
 @dataclass(frozen=True)

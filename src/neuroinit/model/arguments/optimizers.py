@@ -91,7 +91,7 @@ def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
     return twin
 
 
-def check_optimizer(optimizer: Any) -> None:
+def check_optimizer(optimizer: object) -> None:
     """Raise for an unusable optimizer; warn if a scheduler has changed its learning rate."""
     if not isinstance(optimizer, Optimizer):
         check_callable("optimizer", optimizer)

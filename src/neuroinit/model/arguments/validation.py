@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import listed
 
 
-def mean_loss(loss: Any, size: int) -> Tensor:
+def mean_loss(loss: object, size: int) -> Tensor:
     """The mean of a loss that is a scalar or has one value a sample."""
     if not isinstance(loss, Tensor):
         raise TypeError(
@@ -29,7 +28,7 @@ def mean_loss(loss: Any, size: int) -> Tensor:
     )
 
 
-def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
+def check_batches(batches: object, pairs: bool, again: bool = False) -> None:
     """Raise for anything that is not an iterable of batches, such as a single batch.
 
     Args:
@@ -53,7 +52,7 @@ def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
         )
 
 
-def check_values(batches: Sequence[Any]) -> None:
+def check_values(batches: Sequence[Batch]) -> None:
     """Raise for batches with NaN or inf."""
     for k, batch in enumerate(batches):
         tensors: list[Tensor] = []
@@ -75,7 +74,9 @@ def check_pair(batch: Batch) -> None:
         )
 
 
-def check_callables(model: Any, loss_fn: Any, compute_loss: Any, needed: bool = True) -> None:
+def check_callables(
+    model: object, loss_fn: object, compute_loss: object, needed: bool = True
+) -> None:
     """Raise for a model, loss or ``compute_loss`` of a wrong type."""
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(

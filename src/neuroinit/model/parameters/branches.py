@@ -7,13 +7,12 @@ from one tensor, and the branch is the input with more parameters on its way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
 ADDITIONS = ("AddBackward0", "AddBackward1")
-Node = Any  # a node of the autograd graph
 
 
 def branch_ends(loss: Tensor, names: Mapping[int, str]) -> list[str]:
@@ -30,7 +29,9 @@ def branch_ends(loss: Tensor, names: Mapping[int, str]) -> list[str]:
     Returns:
         One name a branch; branches without parameters are left out.
     """
-    graph = _Graph(loss, names)
+    if loss.grad_fn is None:
+        return []
+    graph = _Graph(loss.grad_fn, names)
     found: list[str] = []
     for node in graph.nodes:
         pair = graph.data_inputs(node)
@@ -47,8 +48,8 @@ class _Graph:
     Sets of nodes are integers with one bit a node.
     """
 
-    def __init__(self, loss: Tensor, names: Mapping[int, str]) -> None:
-        self.nodes = _ordered(loss.grad_fn)
+    def __init__(self, last: Node, names: Mapping[int, str]) -> None:
+        self.nodes = _ordered(last)
         self.place = {node: k for k, node in enumerate(self.nodes)}
         self.names: dict[Node, str] = {}  # of leaves
         self.before: dict[Node, int] = {}  # a node -> its ancestors and itself
@@ -119,7 +120,7 @@ class _Graph:
     def _leaves(self, node: Node) -> Iterator[Node]:
         return (n for n in self.names if self._in(n, self.before[node]))
 
-    def _set(self, nodes: Any) -> int:
+    def _set(self, nodes: Iterable[Node]) -> int:
         return sum(1 << self.place[n] for n in nodes)
 
 

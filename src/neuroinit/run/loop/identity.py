@@ -39,7 +39,7 @@ def _add_tensors(part: Any, found: list[Any], seen: set[int]) -> None:
             _add_tensors(value, found, seen)
 
 
-def function_digest(function: Any) -> str:
+def function_digest(function: object) -> str:
     """A digest of a loss: its code and constants.
 
     Constants are the numbers, strings, tensors and functions among its defaults, captured variables
@@ -89,5 +89,5 @@ def _captured(function: types.FunctionType) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]

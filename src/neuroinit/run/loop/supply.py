@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from neuroinit.common.batches import END, Batch, BatchStream
 from neuroinit.common.process.signals import allowed
@@ -44,7 +43,7 @@ class Supply:
         """Whether a generator has ended."""
         return self.stream.ended
 
-    def take(self, method: Initialization, first: bool) -> Any:
+    def take(self, method: Initialization, first: bool) -> Batch:
         """The next batch, or ``END``.
 
         A batch that is too small is skipped, such as the last one of a data loader.
@@ -77,7 +76,7 @@ class Supply:
                 )
         return found
 
-    def _next(self) -> Any:
+    def _next(self) -> Batch:
         """The next batch of all ranks together."""
         own = self._own()
         found, self.rounds = union(
@@ -85,7 +84,7 @@ class Supply:
         )
         return found
 
-    def _own(self) -> Any:
+    def _own(self) -> Batch:
         """The next batch of this rank."""
         with allowed():
             found = self.stream.next()

@@ -104,5 +104,5 @@ def _stats(data: dict[str, Any] | None) -> GradientStats | None:
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
