@@ -42,8 +42,8 @@ napoleon_numpy_docstring = False
 nitpick_ignore_regex = [
     # other libraries, and types that only signatures name
     (r"py:.*", r"(torch|nn|Tensor|Figure|collections|os|pathlib|matplotlib|pandas|typing)\b.*"),
-    (r"py:class", r"(ComputeLoss|LossFunction|OnStep|Cut|Batch|Rule|LooksAt|Targets|Update)"),
-    (r"py:class", r"(Axes|OptimizerLike|Candidate|Train|lightning\..*)"),
+    (r"py:class", r"(ComputeLoss|LossFunction|OnStep|Cut|Batch|Rule|Targets|Update)"),
+    (r"py:class", r"(Axes|OptimizerLike|ParameterFilter|Candidate|Train|lightning\..*)"),
     (r"py:class", r"(Problem|Plan|Engine|Position|Step)"),
     (r"py:class", r"neuroinit\.[a-z_]+\.[A-Za-z_.]+"),
 ]

@@ -143,7 +143,7 @@ def test_without_pandas_and_rich(digits_like, monkeypatch, capsys):
     ("changes", "message"),
     [
         ({"model_factory": network()}, "fresh model on every call"),
-        ({"batches": iter([])}, "gone through for every method"),
+        ({"batches": iter([])}, "every method iterates over it"),
         ({"batches": (torch.randn(8, 4), torch.zeros(8))}, "Found a `tuple` of tensors. Wrap"),
         ({"methods": []}, "`methods` is empty"),
         ({"methods": ni.Kaiming()}, "`methods` should be a list"),

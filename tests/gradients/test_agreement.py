@@ -347,5 +347,5 @@ def test_it_is_not_computed_unless_asked_for(small_model, digits_like):
 
 
 def test_moments_of_a_gram_matrix_alone_have_no_agreement():
-    with pytest.raises(ValueError, match="known to the objective of an engine only"):
+    with pytest.raises(ValueError, match="can be read inside the objective of NIO only"):
         _ = measures.moments(torch.eye(2)).agreement

@@ -161,7 +161,7 @@ def test_a_gradient_that_is_not_finite_names_the_parameter(digits_like):
 
 def test_microbatches_need_independent_samples(digits_like):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    expected = "`microbatch = 2` needs a loss in which samples do not depend.*`1` mixes them"
+    expected = "`microbatch = 2` needs a loss in which samples do not depend.*`1` mixes samples"
     with pytest.raises(ValueError, match=expected):
         ni.nio_(model, digits_like, microbatch=2)
 
@@ -203,7 +203,7 @@ def test_warnings_point_at_the_caller_and_are_given_once(name):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         CALLS[name](model, iter(batches))
-    beginnings = ["Sub-batches of one", "All-zero tensors", "The batches ended"]
+    beginnings = ["BatchNorm needs two", "All-zero tensors", "The batches ended"]
     assert all(str(w.message).startswith(b) for w, b in zip(caught, beginnings, strict=True))
     assert {w.filename for w in caught} == {__file__}
 

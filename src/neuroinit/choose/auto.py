@@ -1,4 +1,4 @@
-"""The automatic choice: several starts compete on short rollouts of the user's own optimizer."""
+"""``auto_``: chooses among several initializations by rollouts with the user's optimizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from itertools import islice
-from typing import Any
 
 import torch.nn.functional as F
 from torch import nn
@@ -41,13 +40,13 @@ from neuroinit.model.problem import ComputeLoss, LossFunction
 
 KEPT = 64  # most batches that are kept in memory
 BUDGET = 150  # training steps of all rollouts
-NEAR_ZERO = 0.01  # of the last layers of residual branches
+NEAR_ZERO = 0.01  # factor of the last layers of residual branches
 
 log = logging.getLogger(__name__)
 
 
 def default_candidates(model: nn.Module, optimizer: OptimizerLike) -> dict[str, Candidate]:
-    """The default candidates: a method, or several that are applied in order.
+    """The default candidates by name; each is a method, or several that are applied in order.
 
     On the small suites, the model as it is, NIO and LSUV train every cell that any method trains.
     Small branches are for residual networks, and normal values for networks with embeddings, as in
@@ -93,20 +92,20 @@ def auto_(
 
     Args:
         model: Any module.
-        batches: Batches as for :func:`optimize`, of which up to 64 are kept. The first four
-            validate and the others train; of fewer than eight, a quarter of each validates.
+        batches: Batches as for :func:`optimize`; the first 64 are kept. The first four validate
+            and the others train; of fewer than eight, a quarter of each validates.
         loss_fn: ``loss_fn(output, target)``.
         optimizer: The optimizer that you will train with, made for this model, or a function of
-            parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It is not touched, nor
-            are parameters that it does not hold. Call this before a scheduler changes its learning
+            parameters such as ``lambda p: torch.optim.SGD(p, lr=0.1)``. It does not change, nor do
+            parameters that it does not hold. Call this before a scheduler changes its learning
             rate.
         compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
-        budget: Training steps of all rollouts together. Making the candidates comes on top, and is
-            part of the ``cost`` that the result states.
-        candidates: Names and methods; by default NIO, LSUV, both, small residual branches, and
-            normal values if there are embeddings.
+        budget: Training steps of all rollouts together. Making the candidates takes extra time,
+            which is included in ``result.cost``.
+        candidates: Name -> method; by default NIO, LSUV, both, small residual branches, and normal
+            values if there are embeddings.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
-        cut: As for :func:`optimize`, as is ``batch_dim``.
+        cut: As for :func:`optimize`.
         batch_dim: The dimension of samples in tensors.
 
     Returns:
@@ -153,13 +152,13 @@ def auto_(
 
 
 def _full(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
-    """Without short batches, such as the last of a data loader; as many on every rank."""
+    """Drop short batches, such as the last of a data loader, at equal places on every rank."""
     full = [2 * layout.size(b) >= layout.size(batches[0]) for b in batches]
     table = [json.loads(text) for text in ranks.texts(json.dumps(full))]
     return [b for b, *kept in zip(batches, *table, strict=False) if all(kept)]
 
 
-def _check(candidates: Any) -> None:
+def _check(candidates: object) -> None:
     if candidates is None:
         return
     if not isinstance(candidates, Mapping):

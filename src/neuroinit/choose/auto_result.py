@@ -16,7 +16,7 @@ from neuroinit.run.results.reported import Reported
 from neuroinit.run.results.result import Result
 
 START = "the start itself"
-# factor of the learning rate: a winner that is worse than the start there is near divergence
+# factor of the learning rate; a winner that is worse than the start there is close to divergence
 HIGHER_RATE = 2.0
 
 
@@ -25,13 +25,13 @@ class CandidateRecord(Record):
     """One candidate of :func:`auto_`.
 
     Args:
-        name: Its name.
-        scores: Mean validation losses, one per round that it took part in.
-        steps: Training steps.
+        name: The name of the candidate.
+        scores: Mean validation losses, one for each round in which it was trained.
+        steps: Number of training steps.
         seconds: Time to make the candidate.
         losses: Training losses.
-        failed: Why it was not tried; empty if it was.
-        higher_rate: Validation loss at twice the learning rate; ``None`` if that was not tried.
+        failed: Why it was not trained; empty if it was.
+        higher_rate: Validation loss at twice the learning rate; ``None`` if not computed.
 
     Example:
         >>> record = CandidateRecord("LSUV", scores=(2.1, 1.8), steps=40, seconds=0.2)
@@ -55,8 +55,8 @@ class AutoResult(Reported):
     Args:
         winner: Name of the candidate that was applied; ``"the start itself"`` if none was better.
         candidates: One record per candidate.
-        verdict: The reason, in one sentence.
-        results: What was applied, in order; empty if the model was left alone.
+        verdict: The reason for the choice, in one sentence.
+        results: The results that were applied, in order; empty if the model was left alone.
         steps: Training steps of all rollouts.
         cost: Total time, in units of a training step.
         budget: Most training steps of all rollouts; ``None`` if unknown.
@@ -105,7 +105,7 @@ class AutoResult(Reported):
         return [*head, "steps", "made in s"], lines
 
     def costs(self) -> str:
-        """What it cost, beside the budget, in one sentence."""
+        """The cost and the budget, in one sentence."""
         budget = "" if self.budget is None else f" (budget: {self.budget})"
         return (
             f"Cost: the time of {self.cost:.0f} training steps; "

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -60,16 +59,16 @@ def compare(
 
     Args:
         model_factory: Makes a fresh model; torch is seeded before it is called.
-        batches: A list or a DataLoader, which every method iterates again. Statistics are taken on
-            the first batch; of a list, the methods get the others.
+        batches: A list or a DataLoader; every method iterates over it again. Statistics are those
+            of the first batch; if it is a list, the methods get the other batches.
         methods: Initializations; ``None`` leaves the model as it is. In a list they are named by
-            their class, and a second one of a class is "NIO 2"; a dict gives them your names.
+            their class, and a second one of a class is "NIO 2"; in a dict, the keys are the names.
         seeds: One model per seed and method.
         loss_fn: ``loss_fn(output, target)``.
-        train: ``train(model) -> score``, called with every initialized model, torch seeded before.
-            It may return ``(score, losses)``: the losses are drawn by the report.
-            With :class:`~neuroinit.Warmup` among the methods, and only then,
-            ``train(model, warmup)``: it gets the ``Warmup``, or ``None`` for the other methods.
+        train: ``train(model) -> score``, called with every initialized model; torch is seeded
+            before. It may return ``(score, losses)``; the report then plots the losses. If a
+            :class:`~neuroinit.Warmup` is among the methods, and only then, it is called as
+            ``train(model, warmup)`` with the ``Warmup``, or ``None`` for the other methods.
         compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         engine: As for :func:`optimize`.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
@@ -77,9 +76,9 @@ def compare(
         cut: As for :func:`optimize`.
         batch_dim: As for :func:`optimize`.
 
-    Under torch.distributed all processes call this function. The measures are those of the first
-    batches of all ranks together, the methods share the work, and times and scores are means over
-    the ranks; rank 0 prints.
+    Under torch.distributed all processes call this function. Statistics are those of the first
+    batches of all ranks together, the ranks share the work of a method, and times and scores are
+    means over the ranks; rank 0 prints.
 
     Returns:
         One record for each method and seed. A method whose gradients are not finite or zero is
@@ -123,12 +122,12 @@ def compare(
 
 
 class _One:
-    """One seed's model, initialized in one way."""
+    """One cell of the comparison: the model of one seed, initialized by one method."""
 
     def __init__(
         self,
         model: nn.Module,
-        held: Any,
+        held: Batch,
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         engine: str,
@@ -146,11 +145,11 @@ class _One:
         self,
         name: str,
         method: Initialization | None,
-        batches: Any,
+        batches: Iterable[Batch],
         train: Train | None,
         warmed: bool,
     ) -> ComparisonRecord:
-        """Initialize, measure, train."""
+        """Initialize, measure and train the model."""
         before, failed, unit = self._stats(), "", self._training_step()
         seed_all(self.seed)
         seconds = math.nan
@@ -179,8 +178,8 @@ class _One:
         means: list[float] = (self.ranks.sum(own) / self.ranks.world).tolist()
         return means
 
-    def _initialize(self, method: Initialization, batches: Any) -> float:
-        """Apply a method; returns the seconds of its steps, or of its drawing."""
+    def _initialize(self, method: Initialization, batches: Iterable[Batch]) -> float:
+        """Apply a method; return the seconds of its steps, or of drawing values without data."""
         begun = time.perf_counter()
         if method.steps == 0:
             optimize(self.model, (), None, method).apply_(self.model)
@@ -212,7 +211,7 @@ class _One:
             return None
 
     def _train(self, method: Initialization | None, train: Train, warmed: bool) -> float:
-        """The score of a training; its losses are kept if it returns them."""
+        """Train and return the score; sets ``losses`` if ``train`` returns them."""
         seed_all(self.seed)
         warmup = [method if isinstance(method, Warmup) else None] if warmed else []
         with allowed():
@@ -222,7 +221,7 @@ class _One:
         return float(score)
 
     def _training_step(self) -> float:
-        """Seconds of a forward and backward pass of the batch; the fastest of a few."""
+        """Seconds of a forward and backward pass of the batch; the fastest of ``_TIMED``."""
         problem = Problem(self.model, self.loss_fn, self.compute_loss, layout=self.layout)
         prepared, times = problem.prepare(self.held), []
         for _ in range(_TIMED):

@@ -1,4 +1,4 @@
-"""What users pass to ``compare``: names of methods, checks, and the batch that is held out."""
+"""Arguments of ``compare``: names of methods, checks, and the held-out batch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from neuroinit.choose.comparison_table import AS_IS
+from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_callable
 from neuroinit.common.layout import BatchLayout
 from neuroinit.common.process.signals import allowed
@@ -39,8 +40,10 @@ def named_methods(
     return named
 
 
-def check_compared(model_factory: Any, named: dict[str, Initialization | None], train: Any) -> None:
-    """Raise an error for a factory, methods or a training that cannot be used."""
+def check_compared(
+    model_factory: object, named: dict[str, Initialization | None], train: Any
+) -> None:
+    """Raise for a ``model_factory``, ``methods`` or ``train`` that cannot be used."""
     check_callable("model_factory", model_factory)
     if isinstance(model_factory, nn.Module):
         raise TypeError(
@@ -72,7 +75,7 @@ def _takes_two(train: Train) -> bool:
     return True
 
 
-def checked_seeds(seeds: Any) -> list[int]:
+def checked_seeds(seeds: object) -> list[int]:
     """The seeds as a list of ints."""
     found = list(seeds) if isinstance(seeds, Iterable) else []
     if not found or not all(isinstance(seed, int) for seed in found):
@@ -82,10 +85,12 @@ def checked_seeds(seeds: Any) -> list[int]:
     return found
 
 
-def held_out(batches: Any, ranks: Ranks, layout: BatchLayout) -> tuple[Any, Any]:
-    """The first batch of all ranks, for the measures; and the batches that the methods get.
+def held_out(
+    batches: Iterable[Batch], ranks: Ranks, layout: BatchLayout
+) -> tuple[Batch, Iterable[Batch]]:
+    """The first batch of all ranks, for the statistics; and the batches for the methods.
 
-    Of a list these are the others, of a DataLoader all.
+    The latter are all other batches of a list, or all batches of a DataLoader.
     """
     pool = list(batches) if isinstance(batches, (list, tuple)) else batches
     with allowed():

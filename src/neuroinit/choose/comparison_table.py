@@ -1,4 +1,4 @@
-"""The records of a comparison, and the table that is printed of them."""
+"""The records of a comparison, and their table."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from neuroinit.run.results.reported import Reported
 from neuroinit.run.results.result import StepRecord
 
 AS_IS = "as it is"
-WIDTH = 120  # of the table where it is not printed to a terminal
+WIDTH = 120  # of the table if it is not printed to a terminal
 
 
 @dataclass(frozen=True)
 class ComparisonRecord(Record):
-    """One method on one seed; ``nan`` for what is not known.
+    """One method on one seed; unknown numbers are ``nan``.
 
     Args:
-        method: Its name.
+        method: The name of the method.
         seed: The seed of the model.
         loss_before, loss: The loss before and after the method.
         cosine_before, cosine: GradCosine.
@@ -32,8 +32,8 @@ class ComparisonRecord(Record):
         norm_ratio_before, norm_ratio: The largest gradient norm divided by the smallest.
         seconds: The time of the method.
         cost: The time of its steps, in training steps (forward and backward of a batch).
-        score: What ``train`` returned.
-        failed: Why there is no result; empty if there is one.
+        score: The score that ``train`` returned.
+        failed: Why the method failed; empty if it did not.
 
     Example:
         >>> import torch
@@ -64,7 +64,7 @@ class ComparisonRecord(Record):
 
 @dataclass(frozen=True)
 class Curves:
-    """What one method on one seed recorded over time.
+    """The curves of one method on one seed.
 
     Args:
         history: The steps of the method.
@@ -80,8 +80,8 @@ class Comparison(Sequence[ComparisonRecord], Reported):
 
     Args:
         records: One for each method and seed.
-        base: The method that leaves every model as it is. Where there is no such method, the table
-            begins with a row for the models before.
+        base: Name of the method that leaves every model as it is. If it is not among the methods,
+            the table begins with a row for the models before.
         curves: The curves of every method and seed, for :func:`neuroinit.plots.curves`.
         about: The model and the date.
 
@@ -192,7 +192,7 @@ class Comparison(Sequence[ComparisonRecord], Reported):
         return "\n".join([self.title(), *aligned(*self.rows())])
 
     def title(self) -> str:
-        """How many methods and seeds, in a few words."""
+        """The caption of the table: how many methods and seeds."""
         methods = _counted(len(self.methods), "method")
         seeds = _counted(len({record.seed for record in self.records}), "seed")
         return f"{methods}, {seeds}: mean ± standard deviation"

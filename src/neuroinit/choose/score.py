@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +35,7 @@ def score(
     metric          what it is                                                            better is
     ==============  ====================================================================  =========
     ``gradcosine``  mean cosine of the sample-wise gradients (Eq. 4)                      higher
-    ``agreement``   cosine of 8 sub-batches beyond what ignoring the input explains       higher
+    ``agreement``   cosine of 8 sub-batches after subtracting permuted targets            higher
     ``gradsign``    agreement of their signs, ``sum_k |sum_i sign(g_i,k)|`` (Eq. 1)       higher
     ``grad_norm``   length of the gradient of the whole batch                             higher
     ``theta``       the bound of Eq. 4 with ``H = 1``, sample-wise                        lower
@@ -44,18 +43,18 @@ def score(
     ``flops``       floating-point operations of a forward pass, per sample               higher
     ==============  ====================================================================  =========
 
-    "Better" is the direction in which each is commonly read; whether it holds for your networks is
-    an empirical question, see ``docs/evidence/ranking.md``.
+    "Better" is the direction in which a metric is commonly used. Whether it holds for your networks
+    is an empirical question, see ``docs/evidence/ranking.md``.
 
     Args:
         model: Any module. It is left as it was.
         batch: ``(inputs, targets)``, or anything with ``compute_loss``.
-        metrics: Which ones; all by default. The sample-wise ones share their gradients but for
-            ``gradsign``.
+        metrics: Names of metrics; all by default. Sample-wise metrics other than ``gradsign`` share
+            one computation of the gradients.
         loss_fn: ``loss_fn(output, target)``.
         compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         targets: For ``agreement`` with ``compute_loss``: which entry of a batch has the targets; by
-            default ``"labels"``, or 1 for pairs. Without targets that differ it is nan.
+            default ``"labels"``, or 1 for pairs. If all targets are equal, the agreement is nan.
         cut: As for :func:`gradient_stats`.
         batch_dim: As for :func:`gradient_stats`.
 
@@ -100,7 +99,7 @@ class _Asked:
         return self._samples
 
     def stats(self, sub_batches: int | str, agreement: bool = False) -> GradientStats:
-        """Statistics of the gradients of so many sub-batches."""
+        """Statistics of the gradients of ``sub_batches`` sub-batches."""
         return gradient_stats(
             self.model,
             self.batch,
@@ -119,7 +118,7 @@ def _agreement(asked: _Asked) -> float:
     count = min(USUAL, asked.layout.size(asked.batch))
     try:
         return asked.stats(count, agreement=True).agreement
-    except ValueError:  # no targets, or none that differ
+    except ValueError:  # the targets are not known, or are all equal
         return math.nan
 
 
@@ -146,7 +145,7 @@ def _flops(asked: _Asked) -> float:
                 with torch.no_grad(), FlopCounterMode(display=False) as counter:
                     session.loss(prepared)
             except RuntimeError:  # a loss that takes a gradient itself cannot be counted
-                session.loss(prepared)  # raises what is wrong otherwise
+                session.loss(prepared)  # raises any other error again
                 return math.nan
     return float(counter.get_total_flops() / problem.layout.size(prepared))
 
@@ -162,7 +161,7 @@ METRICS: dict[str, Callable[[_Asked], float]] = {
 }
 
 
-def _checked(metrics: Any) -> list[str]:
+def _checked(metrics: Sequence[str]) -> list[str]:
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     unknown = [name for name in names if name not in METRICS]
     if unknown or not names:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
 from neuroinit.choose.decision import decided
+from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
@@ -35,7 +36,7 @@ _OWN_VALUES = (
     "only one rank has. Call `auto_` on one rank, inside `with neuroinit.distributed.alone():`, "
     "and send its parameters to all."
 )
-TIMED = 3  # steps that tell the unit of the cost if there is nothing to compare
+TIMED = 3  # steps to measure the time of a training step if there are no rollouts
 NOTHING = "no candidate differs from it; the model is left alone"
 
 Candidate = Initialization | Sequence[Initialization]
@@ -46,18 +47,18 @@ class Tournament:
 
     Args:
         model: The user's module.
-        batches: Batches that train and batches that validate.
+        batches: Batches to train on and to validate.
         loss_fn: As for :func:`auto_`.
         compute_loss: As for :func:`auto_`.
         optimizer: As for :func:`auto_`.
-        layout: How samples lie in a batch.
+        layout: Where the samples are in a batch.
         ranks: The processes that take part.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        batches: list[Any],
+        batches: list[Batch],
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         optimizer: OptimizerLike,
@@ -85,12 +86,13 @@ class Tournament:
     def make_candidates(
         self, named: Mapping[str, Candidate], bar: Progress, forgiving: bool
     ) -> None:
-        """Run the method of every candidate; one whose gradients cannot be used is left out.
+        """Run the methods of every candidate; leave out those that raise a ``GradientError``.
 
         Args:
-            named: The candidates.
+            named: Name -> candidate.
             bar: Shows which candidate is being made.
-            forgiving: Also leave out methods that raise an error for this model or these batches.
+            forgiving: Also leave out candidates whose methods raise another error for this model or
+                these batches.
         """
         refused = (GradientError, ValueError, RuntimeError) if forgiving else GradientError
         for k, (name, candidate) in enumerate(named.items()):
@@ -106,7 +108,7 @@ class Tournament:
                     raise
                 reason = str(error) or type(error).__name__
             reason = reason or self._twin(values)
-            reason = next(filter(None, self.ranks.texts(reason)), "")  # one rank fails: all do
+            reason = next(filter(None, self.ranks.texts(reason)), "")  # if one rank fails, all do
             if reason:
                 self.failed[name] = reason
             else:
@@ -116,7 +118,7 @@ class Tournament:
             self.seconds[name] = time.perf_counter() - begun
 
     def _twin(self, values: Mapping[str, Tensor]) -> str:
-        """Which start has the same values, as a sentence; empty if none has."""
+        """A clause that names a candidate with the same values; empty if there is none."""
         for name, rollout in self.rollouts.items():
             if all(torch.equal(rollout.values[n], value) for n, value in values.items()):
                 return f"the same as {name}"
@@ -126,9 +128,9 @@ class Tournament:
         """The results of methods, each applied before the next, and the values at the end."""
         results: list[Result] = []
         with self._restored(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # they are about candidates
+            warnings.simplefilter("ignore", UserWarning)  # about starts that may not be applied
             for method in methods:
-                data: Any = self.training if method.steps else ()
+                data: Sequence[Batch] = self.training if method.steps else ()
                 found = optimize(
                     self.model, data, method=method, progress=False, **self._loss_for(method)
                 )
@@ -137,7 +139,7 @@ class Tournament:
             return results, self._values()
 
     def _loss_for(self, method: Initialization) -> dict[str, Any]:
-        """The loss if a method needs it: with one, gradients are measured before and after."""
+        """The loss if a method needs it; without one, no statistics are measured, to save time."""
         if not method.steps:
             return {"loss_fn": None}
         if method.needs_loss or self.loss["compute_loss"] is not None:
@@ -149,7 +151,7 @@ class Tournament:
 
     @contextmanager
     def _restored(self) -> Iterator[None]:
-        """Restore the model's parameters on leaving."""
+        """A context whose exit restores the model's parameters."""
         original = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         try:
             yield
@@ -197,13 +199,13 @@ class Tournament:
         return rollout.evaluate(self.validation)
 
     def _train(self, rollout: Rollout, steps: int, another: bool = False) -> None:
-        """Some training steps, counted and timed; ``another`` reorders the batches."""
+        """Take training steps, counted and timed; ``another`` uses another order of batches."""
         before, begun = len(rollout.losses), time.perf_counter()
         rollout.train(itertools.islice(self._order(int(another)), before, None), steps)
         self.trained += time.perf_counter() - begun
         self.done += len(rollout.losses) - before
 
-    def _order(self, seed: int) -> Iterator[Any]:
+    def _order(self, seed: int) -> Iterator[Batch]:
         """The training batches, repeated in a new order each time, the same for all candidates."""
         generator = random.Random(seed)
         while True:
@@ -238,5 +240,5 @@ class Tournament:
 
 
 def rounds_of(count: int) -> int:
-    """Rounds of halving until one of so many candidates is left."""
+    """Number of rounds of halving until one of ``count`` candidates is left."""
     return max(1, math.ceil(math.log2(count)))

@@ -11,24 +11,29 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-Batch = Any  # whatever a user's loader yields: tensors in nested tuples, lists, dicts, dataclasses
+Batch = Any  # an element of the user's loader: tensors in nested tuples, lists, dicts, dataclasses
 Interval = tuple[int, int]  # samples ``start <= i < stop``
 
-END = object()
+END = object()  # in place of a batch: there are no more
 
 
 class BatchStream:
-    """Batches one after the other; a list or a loader starts again when it ends.
+    """Reads batches one at a time; a list or a loader starts again when it ends.
 
     Args:
-        batches: What the user passed. A generator can be used once only.
+        batches: The user's batches. A generator can be iterated over only once.
+
+    Attributes:
+        rounds: How often the iteration has started again.
+        taken: Number of batches that were read.
+        ended: Whether a generator has ended.
     """
 
     def __init__(self, batches: Iterable[Batch]) -> None:
         self.batches, self.iterator = batches, iter(batches)
         self.rounds, self.taken, self.ended = 0, 0, False
 
-    def next(self) -> Any:
+    def next(self) -> Batch:
         """The next batch, or ``END`` if a generator has ended."""
         batch = next(self.iterator, END)
         if batch is END and self.taken and not isinstance(self.batches, Iterator):
@@ -56,7 +61,7 @@ def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Any:
 
 
 def rebuilt(part: Any, function: Callable[[Any], Any]) -> Any:
-    """A container of the same kind with a function of every entry; anything else as it is."""
+    """Apply a function to every entry of a container; anything else is returned unchanged."""
     if isinstance(part, tuple) and hasattr(part, "_fields"):
         return type(part)(*(function(item) for item in part))
     if isinstance(part, (tuple, list)):
@@ -69,7 +74,7 @@ def rebuilt(part: Any, function: Callable[[Any], Any]) -> Any:
     return part
 
 
-def is_dataclass_value(part: Any) -> bool:
+def is_dataclass_value(part: object) -> bool:
     """Whether this is an instance of a dataclass, not the class itself."""
     return dataclasses.is_dataclass(part) and not isinstance(part, type)
 
@@ -97,18 +102,18 @@ def ragged(batch: Batch) -> bool:
             found.append((counts != counts[:1]).any())
 
     map_tensors(note, batch)
-    return bool(found) and bool(torch.stack(found).any())  # one wait for the device
+    return bool(found) and bool(torch.stack(found).any())  # one synchronization with the device
 
 
 def moved(batch: Batch, device: torch.device) -> Batch:
-    """A batch on a device."""
+    """Move the tensors of a batch to a device."""
     if isinstance(batch, PackedSequence):
         return batch.to(device)  # type: ignore[arg-type]  # keeps the lengths on the CPU
     return map_tensors(lambda t: t.to(device, non_blocking=True), batch)
 
 
 def _like(original: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    """The values in a mapping with the original's type and attributes."""
+    """A mapping with these values and the type and attributes of the original."""
     if type(original) is dict or not isinstance(original, MutableMapping):
         return values
     twin = copy.copy(original)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 
-def check_count(name: str, value: Any, least: int, also: str = "") -> None:
-    """An integer of at least ``least``."""
+def check_count(name: str, value: object, least: int, also: str = "") -> None:
+    """Raise unless ``value`` is an integer of at least ``least``; ``also`` names other choices."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(_message(name, value, f"an int{_or(also)}"))
     if value < least:
@@ -19,9 +19,14 @@ def check_count(name: str, value: Any, least: int, also: str = "") -> None:
 
 
 def check_number(
-    name: str, value: Any, low: float, high: float = math.inf, closed: bool = False, also: str = ""
+    name: str,
+    value: object,
+    low: float,
+    high: float = math.inf,
+    closed: bool = False,
+    also: str = "",
 ) -> None:
-    """A finite number above ``low`` (or at it, if ``closed``) and below ``high``."""
+    """Raise unless ``low < value < high``, or ``low <= value < high`` if ``closed``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(_message(name, value, f"a number{_or(also)}"))
     number = float(value)
@@ -32,39 +37,39 @@ def check_number(
         raise ValueError(_message(name, value, f"a finite number {bound}{_or(also)}"))
 
 
-def check_overlap(value: Any) -> None:
-    """An overlap ratio, in [0, 1)."""
+def check_overlap(value: object) -> None:
+    """Raise unless an overlap ratio is in [0, 1)."""
     check_number("overlap", value, 0.0, 1.0, closed=True)
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """One of a few strings."""
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise unless ``value`` is one of the choices."""
     if value not in choices:
         listed = ", ".join(repr(c) for c in choices)
         raise ValueError(_message(name, value, f"one of {listed}"))
 
 
-def check_patterns(name: str, value: Any) -> None:
-    """A tuple of shell patterns."""
+def check_patterns(name: str, value: object) -> None:
+    """Raise unless ``value`` is a tuple or list of shell patterns."""
     if not isinstance(value, (tuple, list)) or not all(isinstance(p, str) for p in value):
         raise TypeError(_message(name, value, f'a tuple of patterns like `{name}=("*.weight",)`'))
 
 
-def check_callable(name: str, value: Any) -> None:
-    """A function."""
+def check_callable(name: str, value: object) -> None:
+    """Raise unless ``value`` is callable."""
     if not callable(value):
         raise TypeError(_message(name, value, "callable"))
 
 
 def check_instance(
-    name: str, value: Any, kind: type[Any] | tuple[type[Any], ...], example: str
+    name: str, value: object, kind: type[Any] | tuple[type[Any], ...], example: str
 ) -> None:
-    """An instance of a class or a protocol, or of one of several; the class itself is refused."""
+    """Raise unless ``value`` is an instance of a class or protocol, or of one of several."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeError(_message(name, value, example))
 
 
-def _message(name: str, value: Any, expected: str) -> str:
+def _message(name: str, value: object, expected: str) -> str:
     return f"Parameter `{name}` should be {expected}. Found `{name} = {value!r}`."
 
 
@@ -72,7 +77,7 @@ def _or(also: str) -> str:
     return f" {also}" if also else ""
 
 
-def check_autocast(dtype: Any) -> None:
-    """``None`` or bfloat16; in float16 the second derivatives overflow."""
+def check_autocast(dtype: object) -> None:
+    """Raise unless ``dtype`` is ``None`` or bfloat16: in float16, second derivatives overflow."""
     if dtype not in (None, torch.bfloat16):
         raise ValueError(_message("autocast", dtype, "`None` or `torch.bfloat16`"))

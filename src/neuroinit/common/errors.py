@@ -1,4 +1,4 @@
-"""Exceptions and messages: what went wrong, where, and what to do."""
+"""Exceptions, warnings and error messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 class GradientError(ValueError):
-    """A gradient that cannot be used; ``result`` has the steps before, if there were any.
+    """A gradient is zero or not finite; ``result`` has the steps before, if there were any.
 
     Example:
         >>> import torch
@@ -75,7 +75,7 @@ class LostRankError(RuntimeError):
 
 
 def warn(message: str) -> None:
-    """Warn with the location of the line outside of this package that called it."""
+    """Warn with the location of the user's line that called this package."""
     frame, level, package = sys._getframe(), 1, __name__.partition(".")[0]
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
@@ -105,13 +105,13 @@ def named_operator(message: Callable[..., str] | None = None) -> Iterator[None]:
     """Replace torch's errors about a missing double backward by one that names the operator.
 
     Args:
-        message: The text for an operator, and for what torch says; by default that of
-            :func:`no_double_backward`.
+        message: ``message(operator, detail)``: the new text, with torch's text as ``detail``; by
+            default :func:`no_double_backward`.
     """
     message = message or no_double_backward
     try:
         yield
-    except RuntimeError as error:  # what torch raises for a missing derivative is a subclass
+    except RuntimeError as error:  # NotImplementedError is a subclass
         match = _NO_DERIVATIVE.search(str(error))
         if match:
             raise RuntimeError(message(f"`{match['name']}`")) from error
@@ -150,13 +150,13 @@ _REPLACEMENTS = {
 
 
 def _replacement(operator: str) -> str:
-    """What helps for an operator; may be empty."""
+    """An example of a replacement for an operator; may be empty."""
     return next((text for name, text in _REPLACEMENTS.items() if name in operator.lower()), "")
 
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Name the extra to install if an import fails."""
+    """A context in which failing imports name the extra of neuroinit to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -166,7 +166,7 @@ def needs_extra(extra: str) -> Iterator[None]:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out, on any device."""
+    """Whether an exception means that memory ran out, on any device."""
     words = ("not enough memory", "out of memory", "can't allocate memory")
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError) and any(w in str(error).lower() for w in words)

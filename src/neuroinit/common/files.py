@@ -1,4 +1,4 @@
-"""Files that are complete or not there: written beside their place, flushed, then renamed."""
+"""Atomic writes of files: a temporary file in the same folder is flushed, then renamed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 SUFFIX = ".tmp"
-STALE = 3600.0  # seconds after which a temporary file is one of a process that was killed
+STALE = 3600.0  # age in seconds from which a temporary file is from a killed process
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside ``path`` that replaces it when the block ends without an error.
+    """A context with a temporary file that replaces ``path`` at the end if there is no error.
 
     Raises:
         ValueError: If the folder does not exist.
@@ -44,17 +44,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file at once; raises as :func:`replacing` does."""
+    """Write a text file atomically; raises as :func:`replacing` does."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def remove_temporary_files(path: str | os.PathLike[str], age: float = 0.0) -> None:
-    """Remove what killed processes have left beside a file.
+    """Remove temporary files of killed processes for a file.
 
     Args:
         path: The file.
-        age: Seconds since they were written last.
+        age: Only remove temporary files of at least this age, in seconds.
     """
     target = Path(path)
     for left in target.parent.glob(f"{_escaped(target.name)}.????????{SUFFIX}"):
@@ -67,7 +67,7 @@ class FileLock:
     """A lock on a path for one run at a time; the system releases it when a process ends.
 
     Args:
-        path: What is locked. The lock is a file beside it.
+        path: The file to lock. The lock is another file, ``<path>.lock``.
 
     Raises:
         BlockingIOError: If another run has the lock.
@@ -92,7 +92,7 @@ class FileLock:
                 return handle
             if self.path.exists() and os.path.samestat(os.fstat(handle), self.path.stat()):
                 return handle
-            os.close(handle)  # the run before has removed it meanwhile
+            os.close(handle)  # the previous run has removed this lock file in the meantime
 
     def close(self) -> None:
         """Release the lock."""
@@ -105,7 +105,7 @@ class FileLock:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors of the system, such as a full disk, name the file that was to be written."""
+    """A context in which errors of the system, such as a full disk, name the file."""
     try:
         yield
     except OSError as error:
@@ -113,7 +113,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _flush(path: Path) -> None:
-    """Let the system write a file or a folder to the disk, where it can."""
+    """Flush a file or a folder to the disk, if the system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -127,7 +127,7 @@ def _escaped(name: str) -> str:
 
 
 def _umask() -> int:
-    """The permissions that this process removes from new files; reading it needs setting it."""
+    """The permissions that this process removes from new files; it has to be set to be read."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Which part of a batch is which sample: counting, cutting and joining batches."""
+"""Where the samples are in a batch: counting samples, cutting and joining batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Cut = Callable[[Batch, int, int], Batch]
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """How samples lie in a batch.
+    """Where the samples are in a batch.
 
     A batch is a tensor, or nested tuples, lists, dicts and dataclasses of tensors, each with one
     entry per sample along a common dimension. Nested lists whose length is the number of samples
@@ -38,11 +38,12 @@ class BatchLayout:
     any other object with ``__len__`` and slicing is cut by slicing.
 
     Args:
-        dim: The dimension of samples in tensors; one with fewer dimensions has them in its last.
+        dim: The dimension of samples in tensors; for tensors with fewer dimensions, the last.
         custom: ``custom(batch, start, stop)``: the samples from ``start`` to ``stop``, for batches
             of any other kind.
         targets: The key, index or field of the targets, or a tuple of several.
-        known: How a batch of the same kind was read, see :meth:`settled`; empty if none was.
+        known: Which lists of the first batch are lists of samples, see :meth:`settled`; empty
+            before.
     """
 
     dim: int = 0
@@ -51,10 +52,10 @@ class BatchLayout:
     known: tuple[Reading | None, ...] = ()
 
     def settled(self, batch: Batch) -> BatchLayout:
-        """This layout with the lists of samples of a batch; other batches are then read like it.
+        """A copy that interprets all further batches as this batch.
 
-        A part of a batch may look like something else: an image of three channels with three boxes
-        like three samples.
+        The interpretation of a part alone may be wrong: an image of three channels with three
+        boxes looks like three samples.
         """
         if self.custom or self.known:
             return self
@@ -64,7 +65,7 @@ class BatchLayout:
         """The number of samples.
 
         Raises:
-            ValueError: If the parts of a batch disagree about it.
+            ValueError: If the tensors of a batch have different numbers of samples.
         """
         size = self._length(batch) if self.custom else self._interpret(batch)[0]
         if size == 0:
@@ -88,7 +89,7 @@ class BatchLayout:
         return self._join(list(batches), self._interpret(batches[0])[1], 0)
 
     def has_rows(self, batch: Batch) -> bool:
-        """Whether samples are the rows of tensors only, along ``dim``."""
+        """Whether all samples are entries of tensors along ``dim``, and not of lists."""
         return not self.custom and self._interpret(batch)[1] is None and _has_rows(batch)
 
     def with_other_targets(self, batch: Batch, shift: int) -> Batch:
@@ -159,7 +160,7 @@ class BatchLayout:
                 yield from self._sizes(child, reading, depth + 1)
 
     def _length(self, batch: Batch) -> int:
-        """For a custom cut: what the tensors say, or ``len`` of the batch or its first entry."""
+        """Number of samples for a custom cut: of tensors, or ``len`` of batch or first entry."""
         found = set(self._sizes(batch, LISTS, 0))
         if len(found) == 1:
             return found.pop()
@@ -227,22 +228,22 @@ def batch_layout(cut: Cut | None, batch_dim: int, targets: Targets | None = None
     return BatchLayout(batch_dim, cut, targets)
 
 
-def _is_nested(part: Any) -> bool:
+def _is_nested(part: object) -> bool:
     return isinstance(part, Tensor) and part.is_nested
 
 
-def _has_rows(part: Any) -> bool:
+def _has_rows(part: object) -> bool:
     if isinstance(part, PackedSequence) or _is_nested(part) or _is_sliceable(part):
         return isinstance(part, Tensor) and not part.is_nested
     return all(map(_has_rows, children(part)))
 
 
-def _are_samples(part: Any, reading: Reading | None, depth: int) -> bool:
+def _are_samples(part: object, reading: Reading | None, depth: int) -> bool:
     return reading is not None and reading.takes(part, depth)
 
 
-def _is_sliceable(part: Any) -> bool:
-    """Whether this is an object of a type of its own with samples that can be sliced."""
+def _is_sliceable(part: object) -> bool:
+    """Whether this is an object with samples that can be sliced, and not a standard container."""
     if is_container(part) or isinstance(part, (str, bytes, type)):
         return False
     return hasattr(part, "__len__") and hasattr(part, "__getitem__")

@@ -1,4 +1,4 @@
-"""A one-line progress bar on terminals: what is running, how far, and the time left."""
+"""A one-line progress bar on terminals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Progress:
     """Shows ``label [#####-----] 12/40  text`` on standard error, once two seconds have passed.
 
     Args:
-        label: What is running.
+        label: The text before the bar.
         total: Number of steps.
-        enabled: ``False`` shows nothing at all.
+        enabled: If false, nothing is shown.
     """
 
     def __init__(self, label: str, total: int, enabled: bool = True) -> None:
@@ -26,7 +26,7 @@ class Progress:
         return self
 
     def show(self, done: int, text: str = "") -> None:
-        """Redraw the line: the bar, the phase, and the time left as far as it can be told."""
+        """Redraw the line: the bar, a text, and an estimate of the time left."""
         filled = 20 * done // max(1, self.total)
         bar = "#" * filled + "-" * (20 - filled)
         seconds = (time.monotonic() - self.begun) / max(1, done) * (self.total - done)
@@ -34,7 +34,7 @@ class Progress:
         self._write(f"{self.label} [{bar}] {done}/{self.total}  {text}{left}")
 
     def phase(self, text: str) -> None:
-        """Redraw the line for work that is not counted in steps."""
+        """Redraw the line without a bar, for work that is not counted in steps."""
         self._write(f"{self.label}: {text}")
 
     def _write(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Lists in a batch: which are lists of samples, and which hold tensors of all samples."""
+"""Decides which lists in a batch are lists of samples, and which hold tensors of all samples."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class Reading:
     """Which lists in a batch are lists of samples.
 
     Args:
-        depth: Those that lie so deep, or deeper.
-        kinds: Of these types.
+        depth: The least nesting depth of such lists; the batch has depth 0.
+        kinds: The types of such lists.
     """
 
     depth: int
     kinds: tuple[type, ...] = (list,)
 
-    def takes(self, part: Any, depth: int) -> bool:
+    def takes(self, part: object, depth: int) -> bool:
         """Whether a part of a batch is a list of samples."""
         return depth >= self.depth and type(part) in self.kinds
 
 
 LISTS, WHOLE = Reading(1), Reading(0)
-READINGS = (None, LISTS, WHOLE, Reading(1, (list, tuple)))  # `None`: there are none
+READINGS = (None, LISTS, WHOLE, Reading(1, (list, tuple)))  # `None`: no lists of samples
 
 
 def record_lists(batch: Batch) -> set[str]:
@@ -48,11 +48,11 @@ def record_lists(batch: Batch) -> set[str]:
     return {"nested"} if any(map(_holds_records, children(batch))) else set()
 
 
-def _holds_records(part: Any) -> bool:
+def _holds_records(part: object) -> bool:
     return _are_records(part) or (is_container(part) and any(map(_holds_records, children(part))))
 
 
-def _are_records(part: Any) -> bool:
+def _are_records(part: object) -> bool:
     return (
         type(part) is list
         and bool(part)
@@ -60,19 +60,19 @@ def _are_records(part: Any) -> bool:
     )
 
 
-def _is_single(part: Any) -> bool:
+def _is_single(part: object) -> bool:
     if isinstance(part, Tensor):
         return part.ndim == 0
     return isinstance(part, (int, float, str)) and not isinstance(part, bool)
 
 
-def is_container(part: Any) -> bool:
+def is_container(part: object) -> bool:
     """Whether this is a tuple, a list, a mapping or a dataclass value."""
     return isinstance(part, (tuple, list, Mapping)) or is_dataclass_value(part)
 
 
 def children(part: Any) -> Iterator[Any]:
-    """The entries of a container; none of anything else."""
+    """Yield the entries of a container; nothing for other values."""
     if is_dataclass_value(part):
         yield from (getattr(part, f.name) for f in dataclasses.fields(part) if f.init)
     elif isinstance(part, Mapping):

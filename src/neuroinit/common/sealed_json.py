@@ -1,4 +1,4 @@
-"""JSON: numbers that are not finite as strings, and a checksum that shows damage."""
+"""JSON with a checksum, in which numbers that are not finite are strings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CHECKSUM = "checksum"
 
 
 def plain(value: Any) -> Any:
-    """A value of nested dicts, lists and tuples with the strings "nan", "inf" and "-inf".
+    """Replace floats that are not finite by "nan", "inf" and "-inf", and tuples by lists.
 
-    JSON has neither these numbers nor tuples.
+    JSON has neither. ``value`` may be nested dicts, lists and tuples.
     """
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
@@ -24,12 +24,12 @@ def plain(value: Any) -> Any:
 
 
 def with_numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a flat record of which :func:`plain` has made strings."""
+    """Undo :func:`plain` for a flat record: strings become numbers that are not finite."""
     return {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in record.items()}
 
 
 def sealed(content: dict[str, Any], indent: int | None = None) -> str:
-    """The content and its checksum as JSON text, without nan and infinity."""
+    """The content and its checksum as JSON text; raises for nan and infinity."""
     return json.dumps({**content, CHECKSUM: _checksum(content)}, indent=indent, allow_nan=False)
 
 
@@ -40,17 +40,17 @@ def unsealed(
     form: str,
     optional: bool = False,
 ) -> dict[str, Any]:
-    """The content of what :func:`sealed` has made.
+    """Read the content of a text that :func:`sealed` returned.
 
     Args:
         data: The bytes of a file.
         path: The file, for messages.
-        what: What it should be, for messages.
-        form: What its entry ``"format"`` should be.
+        what: The kind of file, such as "checkpoint", for messages.
+        form: The required value of the entry ``"format"``.
         optional: Accept content without a checksum.
 
     Raises:
-        ValueError: If the file is damaged, or something else.
+        ValueError: If the file is damaged, or of another kind.
     """
     try:
         content = json.loads(data.decode(), parse_constant=_refuse)

@@ -1,4 +1,4 @@
-"""Which part of a batch the targets are."""
+"""Finds and replaces the targets in a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Targets = Key | tuple[Key, ...]
 LABELS = "labels"  # the targets in the batches of Hugging Face models
 
 
-def check_targets(targets: Any) -> None:
+def check_targets(targets: object) -> None:
     """Raise for anything but a key, an index, or a tuple of them."""
     keys = targets if isinstance(targets, tuple) else (targets,)
     names = [key for key in keys if isinstance(key, str) or (type(key) is int and key >= 0)]
@@ -26,10 +26,10 @@ def check_targets(targets: Any) -> None:
 
 
 def target_keys(batch: Batch, targets: Targets | None) -> tuple[Key, ...]:
-    """Where the targets of a batch are: as said, the second of a pair, or the entry ``labels``.
+    """The keys of the targets: ``targets``, or else 1 for a pair, or else ``"labels"``.
 
     Raises:
-        ValueError: If that is not known.
+        ValueError: If ``targets`` is ``None``, and the batch is no pair and has no labels.
     """
     if targets is not None:
         return targets if isinstance(targets, tuple) else (targets,)
@@ -47,7 +47,7 @@ def entry(batch: Batch, key: Key) -> Any:
     """An entry of a tuple, list or dict, or a field of a dataclass or named tuple.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there is no such entry.
     """
     try:
         return getattr(batch, str(key)) if _is_field(batch, key) else batch[key]

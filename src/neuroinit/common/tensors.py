@@ -1,19 +1,18 @@
-"""Gradients as flat vectors: one tensor for all parameters, sums in float64."""
+"""Gradients as flat vectors: norms, inner products and Gram matrices, summed in float64."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 HALF = (torch.bfloat16, torch.float16)
-CHUNK = 2**16  # entries of a vector that are converted to float64 at once
-BLOCK = 2**10  # entries whose squares are summed in float32
-PRODUCT = 2**9  # entries whose products are summed in float32
-GROUP = 2**18  # entries of equal tensors that are converted together
-LARGE_CHUNK = 2**20  # CHUNK on an accelerator, where every operator is a launch
+CHUNK = 2**16  # entries of a vector that are converted to float64 at a time
+BLOCK = 2**10  # entries in a block whose squares are summed in float32
+PRODUCT = 2**9  # entries in a block whose products are summed in float32
+GROUP = 2**18  # entries of tensors of equal size that are converted together
+LARGE_CHUNK = 2**20  # CHUNK on an accelerator, where every operator costs a launch
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
@@ -29,7 +28,7 @@ def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def zeros_if_missing(found: Iterable[Tensor | None], like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The gradients that autograd found, with zeros in place of ``None``."""
+    """Gradients of autograd, with zeros in place of ``None``."""
     return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, like, strict=True))
 
 
@@ -41,9 +40,9 @@ def weighted_rows(weights: Tensor, rows: Tensor) -> Tensor:
 def row_norms(rows: Tensor) -> Tensor:
     """The norm of every row in float64, on the device of the rows.
 
-    A CPU sums float32 in blocks, which is 20 times as fast as ``vector_norm`` with a float64 result
-    and as exact as the entries. Where squares leave the range of float32, it converts the matrix in
-    parts that fit into its cache: nine times as fast as a whole.
+    On a CPU, float32 entries are summed in blocks. This is 20 times as fast as ``vector_norm`` with
+    a float64 result, and its error is that of the entries. If squares are out of the range of
+    float32, the matrix is converted in parts that fit into the cache: nine times as fast as whole.
     """
     if rows.device.type != "cpu" or rows.dtype == torch.float64:
         return _norms(rows, sum_dtype(rows))
@@ -67,7 +66,7 @@ def _norms(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return found
 
 
-def dot(a: Any, b: Any) -> Tensor:
+def dot(a: Tensor, b: Tensor) -> Tensor:
     """The inner product of two tensors of one shape."""
     product: Tensor = (a * b).sum(dtype=sum_dtype(a))
     return product
@@ -84,14 +83,14 @@ def to_cpu_double(tensor: Tensor) -> Tensor:
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """Float64 copies of small tensors on the CPU: one copy, so one wait for the device."""
+    """Float64 copies of small tensors on the CPU, with one synchronization with the device."""
     alike = [t.detach().reshape(-1).to(tensors[0].device) for t in tensors]
     joined = torch.cat(alike)  # in the widest dtype
     parts = torch.split(to_cpu_double(joined), [t.numel() for t in tensors])
     return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
-WORDS = 2**22  # eight-byte words that are hashed at once
+WORDS = 2**22  # eight-byte words that are hashed at a time
 
 
 def fingerprint(tensor: Tensor) -> int:
@@ -152,7 +151,7 @@ def _gram_in_blocks(rows: Tensor) -> Tensor | None:
     """``rows rows^T``, in float32 inside blocks, which are summed in float64.
 
     Its error is about 1e-8 of the norms' product. For 16 vectors of 3.4 million entries it takes 40
-    ms, where a conversion to float64 takes 268. ``None`` if squares may leave the range of float32.
+    ms, where a conversion to float64 takes 268. ``None`` if squares may be out of float32's range.
     """
     whole = rows.shape[1] // PRODUCT * PRODUCT
     rest = rows[:, whole:].double()
@@ -165,11 +164,11 @@ def _gram_in_blocks(rows: Tensor) -> Tensor | None:
 
 
 def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) -> Tensor:
-    """The Gram matrices of every tensor's part of flat vectors, of shape ``(tensors, m, n)``.
+    """The Gram matrix of every tensor's part of flat vectors, shape ``(tensors, m, n)``.
 
     Args:
         rows: Vectors, of shape ``(m, entries)``.
-        sizes: Entries of every tensor.
+        sizes: Number of entries of every tensor.
         columns: Vectors of shape ``(n, entries)``; by default the rows.
     """
     parts = torch.split(rows, sizes, 1)
@@ -177,7 +176,7 @@ def tensor_grams(rows: Tensor, sizes: list[int], columns: Tensor | None = None) 
 
 
 def grams_of_tensors(left: Sequence[Tensor], right: Sequence[Tensor] | None = None) -> Tensor:
-    """The same, from one matrix of gradients ``(m, entries)`` for every tensor."""
+    """As :func:`tensor_grams`, from one matrix of gradients ``(m, entries)`` a tensor."""
     right = left if right is None else right
     sizes = [part.shape[1] for part in left]
     found: dict[int, Tensor] = {}
@@ -200,5 +199,5 @@ def _equal_grams(pairs: list[tuple[Tensor, Tensor]]) -> Iterable[Tensor]:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """A tensor in half precision as float32; others as they are."""
+    """Convert half precision to float32; other tensors are returned unchanged."""
     return tensor.float() if tensor.dtype in HALF else tensor

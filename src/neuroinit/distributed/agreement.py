@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same parameters."""
+"""Checks that all ranks hold the same parameters."""
 
 from __future__ import annotations
 

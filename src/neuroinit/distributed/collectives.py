@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -12,10 +12,13 @@ from torch import Tensor
 
 from neuroinit.common.errors import LostRankError
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 
 @contextmanager
 def contact() -> Iterator[None]:
-    """Raise LostRankError where torch reports that another process does not answer."""
+    """A context in which torch's errors of lost processes become a LostRankError."""
     try:
         yield
     except RuntimeError as error:
@@ -33,8 +36,8 @@ def maximum(values: list[int]) -> list[int]:
     return [int(value) for value in found.tolist()]
 
 
-def summed(tensor: Tensor, group: Any = None) -> Tensor:
-    """The sum over the ranks of a group, by default all; the same bits on each."""
+def summed(tensor: Tensor, group: ProcessGroup | None = None) -> Tensor:
+    """The sum over the ranks of a group, by default all; bit-identical on each rank."""
     total = tensor.detach().to(_device(tensor), copy=True).contiguous()
     with contact():
         dist.all_reduce(total, group=group)
@@ -45,9 +48,9 @@ def gathered(tensor: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """The tensor of every rank.
 
     Args:
-        tensor: This rank's.
-        sizes: The length of dimension 0 on every rank. Backends need tensors of one shape, so they
-            are padded.
+        tensor: The tensor of this rank.
+        sizes: The length of dimension 0 on every rank. Backends need tensors of one shape, so
+            tensors are padded.
     """
     own = tensor.detach().to(_device(tensor))
     padded = own.new_zeros(max(sizes), *own.shape[1:])
@@ -66,7 +69,7 @@ def gathered_texts(text: str, world: int) -> list[str]:
     return [bytes(part.tolist()).decode() for part in parts]
 
 
-def new_groups(blocks: Sequence[Sequence[int]]) -> list[Any]:
+def new_groups(blocks: Sequence[Sequence[int]]) -> list[ProcessGroup]:
     """A process group for every block of ranks; all ranks have to call this."""
     with contact():
         return [dist.new_group(list(block)) for block in blocks]

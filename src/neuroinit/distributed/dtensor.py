@@ -1,31 +1,35 @@
-"""Parameters that are DTensors, as ``fully_shard`` and tensor parallelism make them."""
+"""Helpers for parameters that are DTensors, from ``fully_shard`` or tensor parallelism."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor, Placement
 
-def is_sharded(tensor: Tensor) -> bool:
+
+def is_sharded(tensor: object) -> TypeGuard[DTensor]:
     """Whether this is a DTensor."""
     return is_sharded_type(type(tensor))
 
 
 def is_sharded_type(kind: type) -> bool:
-    """Whether a type is DTensor; torch's module for it is slow to import."""
+    """Whether a type is DTensor, by its module's name, because that module is slow to import."""
     return kind.__module__.startswith("torch.distributed.tensor")
 
 
 def local(tensor: Tensor) -> Tensor:
     """This rank's shard of a DTensor, sharing its memory; any other tensor as it is."""
-    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
     """All entries of a DTensor, gathered from the ranks; any other tensor as it is."""
-    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def all_zero(tensor: Tensor) -> bool:
@@ -33,27 +37,27 @@ def all_zero(tensor: Tensor) -> bool:
     return not bool(whole((tensor.detach() != 0).sum()))
 
 
-def like_parameter(gradient: Any, parameter: Any) -> Tensor:
-    """A gradient with the placements of its parameter, so that the local shards belong together.
+def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """A gradient with the placements of its parameter, so that local shards have equal entries.
 
-    The gradient of a replicated parameter can be partial: every rank has a part of the sum.
+    The gradient of a replicated parameter can be ``Partial``: every rank has a summand.
     """
     if not is_sharded(gradient) or not is_sharded(parameter):
-        return gradient  # type: ignore[no-any-return]
-    return gradient.redistribute(parameter.device_mesh, parameter.placements)  # type: ignore[no-any-return]
+        return gradient
+    return gradient.redistribute(parameter.device_mesh, parameter.placements)
 
 
-def replicas(tensor: Any, world: int) -> int:
+def replicas(tensor: Tensor, world: int) -> int:
     """How many ranks hold the same entries of a tensor."""
     if not is_sharded(tensor):
         return world
-    mesh = tensor.device_mesh  # not `is_shard()`: FSDP's strided shards are a class of their own
+    mesh = tensor.device_mesh  # not `is_shard()`: FSDP's strided shards are another class
     sizes = [int(mesh.size(k)) for k, p in enumerate(tensor.placements) if not p.is_replicate()]
     return world // math.prod(sizes)
 
 
 def shard_of(values: Tensor, parameter: Any) -> Tensor:
-    """A DTensor like a parameter, from values that all ranks have; nothing is exchanged.
+    """A DTensor like a parameter, from values that all ranks have; without communication.
 
     Args:
         values: All entries, the same on every rank.
@@ -78,10 +82,10 @@ def shard_of(values: Tensor, parameter: Any) -> Tensor:
     )
 
 
-def _order(placements: Any) -> list[int]:
+def _order(placements: Sequence[Placement]) -> list[int]:
     """The dimensions of a mesh in the order in which a tensor is cut.
 
-    FSDP cuts what tensor parallelism has cut before, and marks it by strided shards.
+    FSDP cuts the shards of tensor parallelism, which is marked by strided shards.
     """
     strided = [k for k, p in enumerate(placements) if hasattr(p, "split_factor")]
     return [k for k in range(len(placements)) if k not in strided] + strided[::-1]
@@ -93,7 +97,7 @@ def _edges(length: int, parts: int) -> list[int]:
     return [min(each * k, length) for k in range(1, parts)]
 
 
-def fully_sharded(tensors: Any, world: int) -> bool:
+def fully_sharded(tensors: Iterable[Tensor], world: int) -> bool:
     """Whether every tensor is sharded over one mesh of all ranks."""
     return all(
         is_sharded(t) and t.device_mesh.ndim == 1 and t.device_mesh.size() == world for t in tensors

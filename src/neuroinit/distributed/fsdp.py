@@ -1,4 +1,4 @@
-"""Modules that ``fully_shard`` manages: shards in place, also after an exception."""
+"""Helpers for modules with ``fully_shard``: reshard them, also after an exception."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def fsdp_modules(model: nn.Module) -> list[Any]:
 
 
 def reshard(model: nn.Module) -> None:
-    """Free what FSDP has gathered, so that it gathers the present values of the shards."""
+    """Free the tensors that FSDP has gathered, so that it gathers the current shards again."""
     for module in fsdp_modules(model):
         module.reshard()
 
 
 def is_sharded_model(model: nn.Module) -> bool:
-    """Whether a parameter is a DTensor, once FSDP has freed what it has gathered."""
+    """Whether a parameter is a DTensor, after FSDP has freed the tensors that it has gathered."""
     reshard(model)
     return any(is_sharded(parameter) for parameter in model.parameters())
 
 
 def reset(model: nn.Module) -> None:
-    """Bring FSDP back to where a forward pass can begin, after an exception in a pass.
+    """Reset the state of FSDP after an exception in a pass, so that a forward pass can begin.
 
-    Without this FSDP takes its parameters for gathered, and the next pass mixes shards with whole
-    tensors.
+    Otherwise FSDP assumes that its parameters are gathered, and the next pass mixes shards with
+    whole tensors.
     """
     for module in fsdp_modules(model):
         state = module._get_fsdp_state()
@@ -43,7 +43,7 @@ def reset(model: nn.Module) -> None:
 
 
 def _make_idle(state: Any) -> None:
-    """What ``reset_iter_state`` does, for older versions of torch; and no gradient is left."""
+    """Do the same as ``reset_iter_state``, for older versions of torch; also drop gradients."""
     idle = type(state._training_state)["IDLE"]
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
@@ -64,7 +64,7 @@ def _make_idle(state: Any) -> None:
 
 
 def check_not_fsdp1(model: nn.Module) -> None:
-    """Refuse a model that is wrapped by ``FullyShardedDataParallel``."""
+    """Raise for a model that is wrapped by ``FullyShardedDataParallel``."""
     kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
     if kind is not None and any(isinstance(module, kind) for module in model.modules()):
         raise ValueError(

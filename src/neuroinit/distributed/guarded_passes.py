@@ -1,4 +1,4 @@
-"""Passes of a sharded model, in which torch itself exchanges data between the ranks.
+"""Passes of a sharded model, in which torch calls collectives.
 
 The collectives of FSDP and of tensor parallelism have no header: if one rank raises, the others
 wait for it. Inside :func:`guarded` every such collective begins with the header of
@@ -16,16 +16,16 @@ from neuroinit.distributed.dtensor import is_sharded_type
 from neuroinit.distributed.ranks import Ranks
 
 COLLECTIVES = ("c10d", "_c10d_functional", "_dtensor")
-_WAITS = ("wait_tensor", "_wrap_tensor_autograd")  # exchange nothing
+_WAITS = ("wait_tensor", "_wrap_tensor_autograd")  # without communication
 
 
-def guarded(ranks: Ranks) -> AbstractContextManager[Any]:
-    """Collectives of torch inside begin with a header; all ranks have to call the same ones."""
+def guarded(ranks: Ranks) -> AbstractContextManager[object]:
+    """A context in which torch's collectives begin with a header; equal on all ranks."""
     return nullcontext() if ranks.alone else _Headers(ranks)
 
 
 class _Headers(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator of this thread before it runs."""
+    """Exchanges a header before every collective that this thread calls."""
 
     def __init__(self, ranks: Ranks) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

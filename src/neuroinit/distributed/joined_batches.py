@@ -1,4 +1,4 @@
-"""The global batch: what all ranks bring, together."""
+"""The global batch: the batches of all ranks, joined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neuroinit.distributed.sent_batches import batches_of_all, content
 
 def union(
     ranks: Ranks, batch: Batch, rounds: int, layout: BatchLayout = SAMPLES_FIRST
-) -> tuple[Any, int]:
+) -> tuple[Batch, int]:
     """The global batch: all different batches of the ranks, in their order.
 
     Ranks of one tensor-parallel group have the same batch; it counts once.
@@ -28,7 +28,7 @@ def union(
         layout: Where the samples of a batch are.
 
     Returns:
-        The batch, or ``END`` if all ranks have come to the end; and the largest ``rounds``.
+        The batch, or ``END`` if the batches of all ranks have ended; and the largest ``rounds``.
 
     Raises:
         ValueError: If the batches of the ranks cannot be joined.
@@ -51,8 +51,9 @@ def union(
     ended = [rank for rank, n in enumerate(notes) if n["end"]]
     if ended and len(ended) < ranks.world:
         raise RuntimeError(
-            f"Rank {ended[0]} has no more batches, other ranks have. Give every rank as many: use "
-            "a DistributedSampler, or pass a list or a DataLoader, which can be repeated."
+            f"Rank {ended[0]} has no more batches, other ranks have. Give all ranks the same "
+            "number: use a DistributedSampler, or pass a list or a DataLoader, which can be "
+            "repeated."
         )
     if not all(n["rows"] for n in notes):
         return _joined_samples(ranks, batch, layout), rounds
@@ -64,8 +65,8 @@ def union(
     return _joined(ranks, batch, tensors, forms, first, layout.dim), rounds
 
 
-def _joined_samples(ranks: Ranks, batch: Batch, layout: BatchLayout) -> Any:
-    """The samples of all different batches, for lists of samples and the like."""
+def _joined_samples(ranks: Ranks, batch: Batch, layout: BatchLayout) -> Batch:
+    """Join all different batches, for batches with lists of samples or packed sequences."""
     if layout.custom:
         raise ValueError(
             "Batches with `cut=` cannot be joined with those of other ranks. Yield tensors, or "
@@ -85,15 +86,15 @@ def _joined(
     forms: list[list[Any]],
     first: list[bool],
     dim: int,
-) -> Any:
-    """Every tensor of the batch with the rows of all ranks; other values stay as they are.
+) -> Batch:
+    """The batch with the samples of all ranks in every tensor; other values do not change.
 
     Args:
         ranks: The processes.
         batch: This rank's batch.
-        tensors: The tensors in it.
-        forms: Of every rank, the dtypes and shapes of its tensors.
-        first: Whether a rank is the first one with its batch; other ranks add no rows.
+        tensors: The tensors in this batch.
+        forms: For every rank, the dtypes and shapes of its tensors.
+        first: For every rank, whether no rank before has the same batch; others add no rows.
         dim: The dimension of samples.
     """
     for rank, theirs in enumerate(forms):

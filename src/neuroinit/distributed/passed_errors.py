@@ -1,4 +1,4 @@
-"""Errors that one rank sends to the others as text."""
+"""Errors as text, to send them from one rank to the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARK = "_neuroinit_raised_on_all_ranks"
 
 def described(error: BaseException) -> dict[str, str]:
     """The type and the message of an error."""
-    plain = len(error.args) == 1 and isinstance(error.args[0], str)  # a KeyError quotes its text
+    plain = len(error.args) == 1 and isinstance(error.args[0], str)  # a KeyError adds quotes
     return {"kind": type(error).__name__, "text": error.args[0] if plain else str(error)}
 
 
@@ -28,12 +28,12 @@ def rebuilt(kind: str, text: str) -> BaseException:
 
 
 def mark_common(error: BaseException) -> None:
-    """Remember that all ranks raise this error."""
+    """Mark an error as one that all ranks raise."""
     vars(error)[_MARK] = True
 
 
 def is_common(error: BaseException) -> bool:
-    """Whether all ranks raise this error, or the one that it was raised from."""
+    """Whether an error, or one of its causes, is marked by :func:`mark_common`."""
     found: BaseException | None = error
     while found is not None:
         if _MARK in vars(found):

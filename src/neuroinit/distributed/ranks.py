@@ -1,8 +1,9 @@
 """The processes that share the work.
 
-Every exchange begins with a header of three numbers: does a rank fail, and do all ranks want the
-same thing? A rank that raises takes part in the next exchange with its error instead of its data.
-So all ranks raise the same error, and no rank waits for one that will not come.
+Every collective begins with a header of three numbers, which tell whether a rank has failed and
+whether all ranks call the same collective. A rank with an exception takes part in the next
+collective with its error in place of its data. So all ranks raise the same error, and no rank waits
+for a rank that has failed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -29,6 +30,9 @@ from neuroinit.distributed.collectives import (
 )
 from neuroinit.distributed.passed_errors import described, is_common, mark_common, rebuilt
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 
 class Ranks:
     """The processes that share the work. With one process every method returns its argument.
@@ -40,7 +44,7 @@ class Ranks:
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
         self.rank, self.world = rank, world
-        self._groups: dict[tuple[tuple[int, ...], ...], Any] = {}
+        self._groups: dict[tuple[tuple[int, ...], ...], ProcessGroup] = {}
 
     @property
     def alone(self) -> bool:
@@ -50,7 +54,7 @@ class Ranks:
     # -- data --------------------------------------------------------------------------------------
 
     def sum(self, tensor: Tensor, blocks: Sequence[Sequence[int]] = ()) -> Tensor:
-        """The sum over all ranks, or over the ranks of this rank's block; the same bits on each."""
+        """The sum over all ranks, or over this rank's block; bit-identical on each rank."""
         if self.alone:
             return tensor
         with deferred():
@@ -79,7 +83,7 @@ class Ranks:
             self.meet(f"concatenated {tuple(tensor.shape[1:])} {tensor.dtype}")
             return torch.cat(gathered(tensor, sizes))
 
-    def _group(self, blocks: Sequence[Sequence[int]]) -> Any:
+    def _group(self, blocks: Sequence[Sequence[int]]) -> ProcessGroup:
         """The process group of this rank's block; the groups of all blocks are made together."""
         key = tuple(tuple(block) for block in blocks)
         if key not in self._groups:
@@ -104,7 +108,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """An error inside on one rank is raised on all ranks."""
+        """A context in which an error on one rank is raised on all ranks."""
         try:
             yield
         except BaseException as error:
@@ -117,12 +121,12 @@ class Ranks:
         """Exchange the header.
 
         Raises:
-            BaseException: The error of a rank that fails.
-            LostRankError: If the ranks have different purposes.
+            BaseException: The error of a rank that has failed.
+            LostRankError: If the ranks pass different purposes.
         """
         if self.alone:
             return
-        deliver()  # an interrupt that waits is this rank's error
+        deliver()  # a delayed interrupt is an error of this rank
         tag = zlib.crc32(purpose.encode())
         failing, most, least = maximum([0, tag, -tag])
         if failing:
@@ -135,19 +139,19 @@ class Ranks:
             )
 
     def end(self) -> None:
-        """The last exchange of a call: an interrupt that has come is raised on all ranks.
+        """The last collective of a call: a delayed interrupt is raised on all ranks.
 
-        A later one is raised on its own rank when the call is over; the other ranks go on.
+        A later interrupt is raised at the end of the call on its rank only.
         """
         deliver()
         self.meet("end")
 
     def _raise(self, own: BaseException | None, failing: int | None = None) -> None:
-        """Send the errors of all failing ranks; all ranks raise that of the lowest rank.
+        """Exchange the errors of all failed ranks; all raise the error of the lowest such rank.
 
         Args:
-            own: The error of this rank, if it fails.
-            failing: The lowest failing rank, if the header was exchanged already.
+            own: The error of this rank, if it has failed.
+            failing: The lowest rank that has failed, if the header was exchanged already.
         """
         if failing is None:
             failing = self.world - maximum([self.world - self.rank, 0, 0])[0]
@@ -170,7 +174,7 @@ _by_itself: ContextVar[bool] = ContextVar("by_itself", default=False)
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Inside, this process computes by itself, whatever the process group.
+    """A context in which this process computes alone and ignores the process group.
 
     Example:
         >>> with alone():

@@ -16,7 +16,7 @@ from neuroinit.distributed.ranks import Ranks
 
 
 def batches_of_all(ranks: Ranks, batch: Batch) -> list[Batch]:
-    """The batches of all ranks, on every rank; tensors come to the device of this rank's.
+    """The batches of all ranks, on every rank; tensors are on the device of this rank's batch.
 
     Raises:
         ValueError: If a batch has objects that cannot be sent.
@@ -37,14 +37,14 @@ def batches_of_all(ranks: Ranks, batch: Batch) -> list[Batch]:
 
 
 def content(batch: Batch) -> list[Any]:
-    """What tells two batches apart."""
+    """A value that is equal for two batches exactly if their content is equal."""
     tensors: list[Tensor] = []
     form = _form(batch, tensors)
     return [form, [[fingerprint(t), str(t.dtype), *t.shape] for t in tensors]]
 
 
 def _form(part: Any, tensors: list[Tensor]) -> Any:
-    """A part of a batch as JSON; its tensors are appended to a list."""
+    """A part of a batch as JSON; appends its tensors to ``tensors``."""
     if isinstance(part, PackedSequence):
         return {"packed": [_form(t, tensors) for t in unpack_sequence(part)]}
     if isinstance(part, Tensor) and part.is_nested:
@@ -91,7 +91,8 @@ def _bytes(tensor: Tensor) -> Tensor:
 def _size(form: list[Any]) -> int:
     """The number of bytes of a tensor."""
     kind, *shape = form
-    return torch.Size(shape).numel() * getattr(torch, kind).itemsize  # type: ignore[no-any-return]
+    dtype: torch.dtype = getattr(torch, kind)
+    return torch.Size(shape).numel() * dtype.itemsize
 
 
 def _tensors(data: Tensor, forms: list[list[Any]]) -> list[Tensor]:

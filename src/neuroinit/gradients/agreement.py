@@ -1,13 +1,13 @@
-"""Agreement: GradCosine without what a network can learn while it ignores its input.
+"""Agreement: GradCosine without the part of the gradients that does not depend on the inputs.
 
-GradCosine is near 1 for a network that ignores its input: all samples ask for the same constant
-answer. So we subtract from every gradient the gradient of the same inputs with the targets of other
-samples,
+GradCosine is near 1 for a network that ignores its inputs: the gradients of all samples then point
+towards the same constant output. So we subtract from every gradient the mean gradient of the same
+inputs with the targets of other samples,
 
-    h_d = g_d - mean_s g_d^(s),        g_d^(s): the targets of the samples s places further on,
+    h_d = g_d - mean_s g_d^(s),        g_d^(s): sample i has the target of sample i + s,
 
-which is the gradient of the loss ``L(x, y) - mean_s L(x, y_s)``. That is a loss as any other: every
-engine differentiates it exactly. The agreement is the mean cosine of ``h_i`` and ``h_j`` over all
+which is the gradient of the loss ``L(x, y) - mean_s L(x, y_s)``. Every engine differentiates this
+loss as it does any other. The agreement is the mean cosine of ``h_i`` and ``h_j`` over all
 pairs ``i != j``. ``docs/how-it-works/agreement.md`` has the derivation.
 """
 
@@ -31,20 +31,20 @@ from neuroinit.kernels.losses import OtherTargets
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
-ROUNDING = 16.0  # gradients h_d up to so many times the precision are rounding errors
-FEW = 3  # samples of the trial of targets
-SAME = 1e-3  # relative error of two losses that are the same
-PERMUTATIONS = 4  # of the targets; more of them add less noise, and each is a loss to evaluate
+ROUNDING = 16.0  # h_d is a rounding error if ||h_d|| <= ROUNDING * eps * ||g_d||
+FEW = 3  # samples with which `targets_enter_losses_only` is tested
+SAME = 1e-3  # two losses count as equal up to this relative difference
+PERMUTATIONS = 4  # of the targets; more reduce the noise, and each takes one more loss evaluation
 
 
 def contrast(problem: Problem, size: int = 0) -> Problem:
     """The same model with the loss ``L(x, y) - mean_s L(x, y_s)``, for batches of :func:`permuted`.
 
-    It shares the traits of the problem: both losses treat samples alike.
+    Both problems share their traits, because samples are independent in both losses or in neither.
 
     Args:
-        problem: The model and its own loss.
-        size: With a ``compute_loss``, batches of so many samples take one forward pass for all
+        problem: The model and the user's loss.
+        size: With a ``compute_loss``: batches of ``size`` samples take one forward pass for all
             targets, see :func:`targets_enter_losses_only`.
     """
     twin, loss_fn, compute_loss = copy.copy(problem), problem.loss_fn, problem.compute_loss
@@ -63,10 +63,10 @@ def contrast(problem: Problem, size: int = 0) -> Problem:
 
 
 def noting_contrast(problem: Problem, noted: list[Tensor]) -> Problem:
-    """The same model with its own loss for batches of :func:`permuted`.
+    """The same model with the user's loss, for batches of :func:`permuted`.
 
-    Whenever the loss is evaluated, that of :func:`contrast` is appended to a list: one forward pass
-    is enough for both. Only for a ``loss_fn``.
+    Every evaluation also appends the loss of :func:`contrast` to ``noted``, so one forward pass
+    gives both losses. Only for a ``loss_fn``.
     """
     twin, loss_fn = copy.copy(problem), problem.loss_fn
 
@@ -82,8 +82,8 @@ def noting_contrast(problem: Problem, noted: list[Tensor]) -> Problem:
 def targets_enter_losses_only(point: Point, batch: Batch) -> bool:
     """Whether the targets of a ``compute_loss`` only enter loss functions of torch.
 
-    Then one forward pass is enough for several targets. Tried once, on a few samples: both ways
-    have to give the same loss.
+    Then one forward pass is enough for several targets. Tested once, on a few samples: one pass and
+    several passes must give the same loss.
     """
     problem = point.problem
     if problem.compute_loss is None:
@@ -94,24 +94,24 @@ def targets_enter_losses_only(point: Point, batch: Batch) -> bool:
         for size in (0, problem.layout.size(few)):
             with replace(point, problem=contrast(problem, size)).session() as session:
                 found.append(session.loss_value(permuted(problem, few)))
-        if found[0] != 0:  # else the few samples have the same targets: nothing is known
+        if found[0] != 0:  # 0 if the few samples have equal targets: try again with another batch
             same = abs(found[0] - found[1]) <= SAME * abs(found[0])
             problem.traits.targets_in_losses = same
     return bool(problem.traits.targets_in_losses)
 
 
 def permuted(problem: Problem, batch: Batch) -> Batch:
-    """A batch with its own targets and with those of other samples.
+    """A batch with its targets and with permuted targets, for the problem of :func:`contrast`.
 
-    The targets are moved by multiples of ``B / (PERMUTATIONS + 1)`` samples.
+    Permutations are cyclic shifts by multiples of ``B / (PERMUTATIONS + 1)`` samples.
 
     Args:
-        problem: The model and its own loss.
+        problem: The model and the user's loss.
         batch: A prepared batch.
 
     Returns:
-        ``(inputs, (targets, others, ...))`` for a ``loss_fn``, a tuple of batches for a
-        ``compute_loss``.
+        ``(inputs, (targets, permuted targets, ...))`` for a ``loss_fn``; a tuple of batches, the
+        original first, for a ``compute_loss``.
 
     Raises:
         ValueError: If it is not known which part of the batch the targets are.
@@ -133,8 +133,7 @@ def differentiated(
 ) -> Derivative:
     """``engine.derivative`` of an objective that may read ``moments.agreement``.
 
-    The agreement ``A`` and its derivative are computed when the objective reads it, so that an
-    objective without it costs nothing more:
+    The agreement ``A`` and its derivative are computed only if the objective reads it:
 
         dPhi/dw = dPhi/d(norms, cosine) d(norms, cosine)/dw + dPhi/dA dA/dw.
     """
@@ -168,23 +167,23 @@ def differentiated(
 
 
 def check_contrast(norms: Tensor, whole: Tensor, problem: Problem) -> None:
-    """Raise if the gradients ``h_d`` are nothing but rounding errors.
+    """Raise if the gradients ``h_d`` are zero up to rounding errors.
 
     Args:
-        norms: ``||h_d||``.
-        whole: ``||g_d||``.
-        problem: The model and its own loss.
+        norms: ``||h_d||``, shape ``(D,)``.
+        whole: ``||g_d||``, shape ``(D,)``.
+        problem: The model and the user's loss.
     """
     precision = torch.finfo(problem.start[problem.trainable[0]].dtype).eps
     if norms.max() <= ROUNDING * precision * whole.max():
         raise ValueError(
-            "The loss does not depend on the targets, so there is no agreement about them. Say "
-            "which part of a batch they are with `targets=`."
+            "The loss does not depend on the targets, so the agreement is not defined. Say which "
+            "part of a batch the targets are with `targets=`."
         )
 
 
 def _shifts(size: int) -> list[int]:
-    """By how many samples targets are moved."""
+    """By how many samples each permutation shifts the targets."""
     count = min(PERMUTATIONS, size - 1)
     return [k * size // (count + 1) for k in range(1, count + 1)]
 
@@ -194,12 +193,12 @@ def _distinct_cosine(moments: Moments) -> Tensor:
 
 
 def _each(loss: Callable[[Any], Tensor], given: Sequence[Any]) -> list[Tensor]:
-    """The loss of every one of several targets, or of batches with them; the first are its own."""
+    """The loss for each of several targets or batches; the first has the original targets."""
     own = loss(given[0])
     try:
         return [own, *(loss(other) for other in given[1:])]
     except (NotSeparableError, RuntimeError, MemoryError, ValueError):
-        raise  # those of torch, and those that mean something to the callers
+        raise  # errors of torch, and errors that callers handle
     except Exception as error:
         raise ValueError(
             "The loss cannot take the targets of other samples, which the agreement needs: it "
@@ -208,5 +207,5 @@ def _each(loss: Callable[[Any], Tensor], given: Sequence[Any]) -> list[Tensor]:
 
 
 def _excess(losses: Sequence[Tensor]) -> Tensor:
-    """The first loss beyond the mean of the others."""
+    """The first loss minus the mean of the others."""
     return losses[0] - torch.stack(list(losses[1:])).mean(0)

@@ -1,8 +1,8 @@
 """From sub-batch gradients to the objective, and back to the direction ``v_d = dPhi/dg_d``.
 
-A collector takes in the gradients ``g_1..g_D``, computes the objective ``Phi`` and its derivative,
-and then gives the direction of every sub-batch. With several ranks each adds the sub-batches of its
-share, and all see the objective of all sub-batches.
+A collector receives the gradients ``g_1..g_D``, computes the objective ``Phi`` and its derivative,
+and then returns the direction of every sub-batch. With several ranks, each rank adds the gradients
+of its share of the sub-batches; the objective is that of all sub-batches on every rank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from neuroinit.model.problem import Problem
 
 Objective = Callable[[Moments], Tensor]
 
-PART = 2**14  # entries of a gradient that a CPU turns into a direction at once
+PART = 2**14  # on a CPU, directions are computed for this many entries at a time, to stay in cache
 
 
 class MeanDirection:
@@ -50,10 +50,10 @@ class MeanDirection:
         self.losses = _NOTHING
 
     def add(self, gradients: Tensor) -> None:
-        """Add gradients of this rank's, one a row.
+        """Add gradients of this rank's sub-batches, shape ``(rows, parameters)``.
 
-        A row that is zero contributes nothing to the mean; one that is not finite makes it ``nan``
-        in the same places.
+        A zero row adds nothing to the mean. A row that is not finite makes the mean ``nan`` in the
+        same entries.
         """
         if self.share.blocks:
             gradients = self.problem.ranks.sum(gradients, self.share.blocks)
@@ -67,11 +67,11 @@ class MeanDirection:
             self.mean = part if self.mean is None else self.mean + part
 
     def evaluate(self, objective: Objective, losses: Sequence[Tensor] = ()) -> Tensor:
-        """The objective; its derivatives by the norms and the cosine are kept.
+        """Compute the objective; store its derivatives by the norms and the cosine.
 
         Args:
             objective: Function of :class:`Moments`.
-            losses: Those of the pieces. They are checked first.
+            losses: The losses of the pieces. They are checked first.
 
         Raises:
             NonFiniteError: If a loss or a gradient is not finite.
@@ -88,7 +88,7 @@ class MeanDirection:
         return value
 
     def _norms_and_cosine(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """On the CPU, of all ranks; the mean becomes that over all of them."""
+        """Norms and GradCosine of all ranks' sub-batches, on the CPU; sums the mean over ranks."""
         ranks, mean = self.problem.ranks, self.mean
         if mean is None:
             mean = _zero_gradient(self.problem, self.problem.differentiated)
@@ -114,10 +114,10 @@ class MeanDirection:
             check_norm(float(norms[bad[0]]), f"sub-batch {d}")
 
     def directions(self, first: int, gradients: Tensor) -> Tensor:
-        """``v_d = Phi_c (2/D) (u - u_d <u_d, u>) / ||g_d|| + Phi_{n_d} u_d``, one a row.
+        """``v_d = Phi_c (2/D) (u - u_d <u_d, u>) / ||g_d|| + Phi_{n_d} u_d``, one row each.
 
-        With ``u_d = g_d / ||g_d||``, ``u`` their mean, and the derivatives ``Phi_c`` by the cosine
-        and ``Phi_{n_d}`` by the norm.
+        ``u_d = g_d / ||g_d||``, ``u`` is the mean of all ``u_d``, and ``Phi_c`` and ``Phi_{n_d}``
+        are the derivatives of the objective by the cosine and by the norm of ``g_d``.
 
         Args:
             first: The index of the first row among this rank's sub-batches.
@@ -137,7 +137,7 @@ class MeanDirection:
         factors = by_norms - weights * (gradients @ self.mean)[:, None] / safe
         width = PART if gradients.device.type == "cpu" else max(1, gradients.shape[1])
         parts = torch.split(gradients, width, 1), torch.split(self.mean, width)
-        for part, mean in zip(*parts, strict=True):  # in the cache, and without new memory
+        for part, mean in zip(*parts, strict=True):  # in place: no new memory
             part.div_(safe).mul_(factors).addcmul_(weights, mean)
         return gradients
 
@@ -160,11 +160,11 @@ class AllGradients:
         self.losses = _NOTHING
 
     def add(self, gradients: Tensor) -> None:
-        """Add gradients of this rank's, one a row."""
+        """Add gradients of this rank's sub-batches, shape ``(rows, parameters)``."""
         self.added.append(gradients)
 
     def evaluate(self, objective: Objective, losses: Sequence[Tensor] = ()) -> Tensor:
-        """The objective; its derivative by the Gram matrix is kept. As for ``MeanDirection``."""
+        """As in ``MeanDirection``; stores the derivative of the objective by the Gram matrix."""
         gram = self._gram(losses).requires_grad_()
         check_zero_norms(gram.diagonal(), tolerated=0)
         self.moments = moments(gram.detach())
@@ -200,7 +200,7 @@ class AllGradients:
             check_norm(float(norms[index]), f"sub-batch {d}")
 
     def directions(self, first: int, gradients: Tensor) -> Tensor:
-        """``v_d = sum_j (A + A^T)_dj g_j`` with ``A = dPhi/dK``, one a row."""
+        """``v_d = sum_j (A + A^T)_dj g_j`` with ``A = dPhi/dK``, one row each."""
         own = [self.share.sub_batches[first + i] for i in range(len(gradients))]
         return self.weights[own].to(self.gradients) @ self.gradients
 
@@ -210,14 +210,14 @@ _NOTHING = torch.zeros(0, dtype=torch.float64, device="cpu")
 
 
 def _joined(values: Sequence[Tensor]) -> Tensor:
-    """Numbers and vectors in one vector."""
+    """Concatenate scalars and vectors to one vector."""
     return torch.cat([v.reshape(-1) for v in values]) if values else _NOTHING
 
 
 def on_every_rank(
     problem: Problem, count: int, share: RankShare, own: Sequence[Tensor], names: Sequence[str]
 ) -> Iterator[Tensor]:
-    """The gradients of all sub-batches on every rank, one at a time, from those of its share."""
+    """Yield the gradient of every sub-batch on every rank, from the gradients of this rank."""
     if problem.ranks.alone:
         yield from own
         return

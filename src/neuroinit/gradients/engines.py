@@ -44,7 +44,7 @@ from neuroinit.model.finite import check_derivative
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
-HELD_PIECES = 8  # overlapping pieces whose gradients `stream` holds at once, or more if small
+HELD_PIECES = 8  # `stream` holds the gradients of this many overlapping pieces, or of more if small
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Engine(abc.ABC):
     """A way to differentiate by the scales.
 
     Attributes:
-        name: What a user passes as ``engine=``.
+        name: The value of ``engine=`` that selects it.
         exact: Whether the derivative is exact up to rounding.
         keeps_graphs: Whether the first-order graphs of all pieces are held at once.
         held_gradients: Most gradients that statistics hold at once; ``None`` for all.
@@ -80,7 +80,7 @@ class Engine(abc.ABC):
     held_gradients: ClassVar[int | None] = None
 
     def prepare(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> None:
-        """Called once, before the first step, with its batch, plan and scales."""
+        """Called once before the first step, with the batch, plan and scales of that step."""
         return
 
     @abc.abstractmethod
@@ -99,7 +99,7 @@ class Engine(abc.ABC):
 
 
 class ExactEngine(Engine):
-    """What :class:`Keep` and :class:`Stream` share: ranks, checks, and named operators."""
+    """Base of :class:`Keep` and :class:`Stream`: splits work over ranks, checks, names errors."""
 
     def derivative(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, gram: bool = False
@@ -111,7 +111,7 @@ class ExactEngine(Engine):
         with problem.ranks.together(), named_operator():
             if share.sub_batches:
                 found = self._derivative(point, batch, share.plan, objective, collector)
-            else:  # more ranks than there is work
+            else:  # there are more ranks than sub-batches
                 value = collector.evaluate(objective)
                 nothing = torch.zeros_like(problem.unit_scales)
                 found = Derivative(float(value), nothing, collector.moments, 0.0)
@@ -125,45 +125,32 @@ class ExactEngine(Engine):
     ) -> Derivative:
         if not plan.one_forward or takes_copies(point.problem, plan):
             try_separating(point, batch)
-        losses: list[Tensor] = []
-        value, by_scale = self._differentiate(point, batch, plan, objective, collector, losses)
+        value, by_scale = self._differentiate(point, batch, plan, objective, collector)
         by_scale = check_derivative(to_cpu_double(by_scale), point.problem.scaled)
         loss = float((plan.weights @ collector.losses).mean())
         return Derivative(float(value), by_scale, collector.moments, loss)
 
     @abc.abstractmethod
     def _differentiate(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        objective: Objective,
-        collector: Collector,
-        losses: list[Tensor],
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> tuple[Tensor, Tensor]:
-        """The objective and its derivative on the device; the losses of the pieces are appended."""
+        """The objective and its derivative on the device; the collector gets the losses."""
 
 
 class Keep(ExactEngine):
-    """Holds the graphs of all pieces and goes back through them once: fastest."""
+    """Holds the graphs of all pieces, and differentiates all of them in one backward: fastest."""
 
     name = "keep"
     keeps_graphs = True
 
     def _differentiate(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        objective: Objective,
-        collector: Collector,
-        losses: list[Tensor],
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> tuple[Tensor, Tensor]:
         problem = point.problem
         samples, names = plan.microbatch or plan.samples, problem.differentiated
         with point.session(second_order=True, scale_variables=True) as session:
             passes = list(passes_over(session, batch, plan, names, samples, create_graph=True))
-            losses += [loss for made in passes for loss in made.losses]
+            losses = [loss for made in passes for loss in made.losses]
             rows = [_rows(passes)]
             value, directions = _directions(plan, rows, objective, collector, losses)
             return value, second_backward(session, passes, directions)
@@ -176,15 +163,9 @@ class Stream(ExactEngine):
     held_gradients = 4
 
     def _differentiate(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        objective: Objective,
-        collector: Collector,
-        losses: list[Tensor],
+        self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> tuple[Tensor, Tensor]:
-        names = point.problem.differentiated
+        names, losses = point.problem.differentiated, list[Tensor]()
         products: Iterator[Tensor]
         if plan.simple or len(plan.pieces) > max(HELD_PIECES, streamed_pieces(point.problem)):
             with point.session() as session:
@@ -219,10 +200,10 @@ def _directions(
 
     Args:
         plan: The weights of the pieces.
-        rows: The gradients of the pieces as one matrix; the list is emptied to free them early.
-        objective: Function of the moments.
-        collector: It gets the gradients of the sub-batches.
-        losses: Of the pieces.
+        rows: One matrix, the gradients of the pieces; the list is emptied to free memory early.
+        objective: Function of :class:`Moments`.
+        collector: Receives the gradients of the sub-batches.
+        losses: The losses of the pieces.
     """
     gradients = rows.pop()
     if not plan.simple:

@@ -38,10 +38,10 @@ def gradient_and_product(
         point: Where the parameters stand.
         batch: A prepared batch.
         plan: Its pieces.
-        direction: Gives ``v`` from the loss and from ``g``, the gradient by all parameters as a
+        direction: Returns ``v``, from the loss and from ``g``, the gradient by all parameters as a
             flat vector, both on the device; or ``None`` if no product is needed.
-        engine: One that keeps graphs continues from the graphs of the first pass; another computes
-            them again, one at a time.
+        engine: If it keeps graphs, those of the first pass are differentiated again; otherwise they
+            are computed again, one at a time.
 
     Returns:
         ``<W_k, [H v]_k>`` for every scale, on the device; ``None`` without a direction.
@@ -61,7 +61,7 @@ def gradient_and_product(
         if v is None:
             return None
         if not engine.keeps_graphs:
-            return _hessian_product(session, batch, plan, 0, v)
+            return _hessian_product(session, batch, plan, v)
         outputs = [g for _, _, piece in graphs for g in piece]
         vectors = [part for a, _, piece in graphs for part in unflatten(a * v, piece)]
         return ranks.sum(session.second_backward(outputs, vectors))
@@ -85,15 +85,15 @@ def curvature_derivative(
 
         H a + H (H b) + d<b, H c>/dtheta   at a constant c = g.
 
-    An engine that keeps graphs leaves all of it to one graph. Otherwise, and with several ranks, it
-    takes four passes that hold the graph of one piece at a time.
+    With an engine that keeps graphs, autograd differentiates one graph. Otherwise, and with several
+    ranks, four passes hold the graph of one piece at a time.
 
     Args:
         point: Where the parameters stand.
         batch: A prepared batch.
         plan: The pieces of its one sub-batch.
         function: ``function(g, h)``, a scalar.
-        engine: See above.
+        engine: Decides whether graphs are kept.
 
     Returns:
         Loss, ``g``, the function's value, and its derivative by every scale, all on the device.
@@ -114,7 +114,7 @@ def _graphs(
     create_graph: bool = True,
     names: Sequence[str] | None = None,
 ) -> Iterator[Graph]:
-    """The pieces of a sub-batch that this rank computes, one after the other."""
+    """Yield weight, loss and gradient of the sub-batch's pieces that this rank computes."""
     ranks, names = session.problem.ranks, names or session.problem.differentiated
     weighted = zip(plan.weights[sub_batch].tolist(), plan.pieces, strict=True)
     used = part_of([(a, piece) for a, piece in weighted if a], ranks.rank, ranks.world)
@@ -153,25 +153,23 @@ def _weighted_loss(problem: Problem, losses: Sequence[tuple[float, Tensor]]) -> 
 def _sum_over_ranks(
     problem: Problem, loss: Tensor, gradient: Tensor | None, names: Sequence[str] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The sums of all ranks' losses and gradients; a rank without pieces has no gradient."""
+    """Loss and gradient summed over ranks; a rank without pieces passes ``None`` as gradient."""
     if gradient is None:
         names = names or problem.differentiated
         gradient = torch.zeros_like(flatten([problem.start[n] for n in names]))
     return problem.ranks.sum(loss.to(sum_dtype(loss))), problem.ranks.sum(gradient)
 
 
-def _hessian_product(
-    session: Session, batch: Batch, plan: Plan, sub_batch: int, v: Tensor
-) -> Tensor:
+def _hessian_product(session: Session, batch: Batch, plan: Plan, v: Tensor) -> Tensor:
     parts = [
         session.second_backward(piece, unflatten(a * v, piece))
-        for a, _, piece in _graphs(session, batch, plan, sub_batch)
+        for a, _, piece in _graphs(session, batch, plan, 0)
     ]
     return _sum_of_parts(session.problem, parts)
 
 
 def _sum_of_parts(problem: Problem, parts: list[Tensor]) -> Tensor:
-    """Derivatives by the scales, summed over pieces and ranks; a rank may have no piece."""
+    """Derivatives by the scales, summed over pieces and ranks; ``parts`` may be empty."""
     own = _sum(parts) if parts else torch.zeros_like(problem.unit_scales, device=problem.device)
     return problem.ranks.sum(own)
 
@@ -188,7 +186,7 @@ def _full_product(session: Session, batch: Batch, plan: Plan, v: Tensor) -> Tens
 def _vector_jacobian(
     theta: list[Tensor], outputs: tuple[Tensor, ...], v: Tensor, create_graph: bool = False
 ) -> tuple[Tensor, ...]:
-    """The derivative of ``<outputs, v>`` by ``theta``; zeros where there is none."""
+    """The derivative of ``<outputs, v>`` by ``theta``; zeros for tensors it does not depend on."""
     parts = unflatten(v, outputs)
     live = [(o, part) for o, part in zip(outputs, parts, strict=True) if o.requires_grad]
     found: tuple[Tensor | None, ...] = (None,) * len(theta)

@@ -11,16 +11,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Moments:
-    """What an objective sees of the gradients ``g_1..g_D``.
+    """The statistics of the gradients ``g_1..g_D`` that an objective is a function of.
 
-    The norms and GradCosine are all that NIO needs, and they can be had without ever holding
-    ``D`` gradients at once. ``gram`` is there for objectives that ask for it.
+    NIO needs the norms and GradCosine only; computing them does not require holding ``D`` gradients
+    at once. ``gram`` is for objectives that read other entries of the Gram matrix.
 
     Args:
         norms: ``||g_d||``, shape ``(D,)``.
         cosine: GradCosine over all pairs, ``|| mean_d g_d/||g_d|| ||^2`` (Alg. 1, line 6).
-        gram: ``K``, shape ``(D, D)``, or ``None`` where it was not asked for.
-        contrast: Computes the agreement when it is first read; ``None`` where it cannot be had.
+        gram: ``K``, shape ``(D, D)``, or ``None`` if it was not requested.
+        contrast: Computes the agreement when it is first read; ``None`` outside an engine.
 
     Example:
         >>> two = Moments(norms=torch.tensor([3.0, 5.0]), cosine=torch.tensor(0.75))
@@ -48,12 +48,12 @@ class Moments:
 
     @property
     def agreement(self) -> Tensor:
-        """Mean cosine of the pairs ``i != j`` beyond what a network learns without its input.
+        """The agreement, see :mod:`neuroinit.gradients.agreement`.
 
-        It costs as much as the other moments together; see the page Agreement of the documentation.
+        Computing it takes as long as computing the other moments together.
         """
         if self.contrast is None:
-            raise ValueError("The agreement is known to the objective of an engine only.")
+            raise ValueError("`moments.agreement` can be read inside the objective of NIO only.")
         return self.contrast()
 
     @property

@@ -1,6 +1,6 @@
-"""What is computed of a batch: pieces, and the sub-batches as weighted sums of pieces.
+"""The plan of a batch: its pieces, and the sub-batches as weighted sums of pieces.
 
-Where the loss of a sample does not depend on the samples beside it, overlapping sub-batches are cut
+Where the loss of a sample does not depend on the other samples, overlapping sub-batches are cut
 into pieces so that no sample is computed twice, and large sub-batches into micro-batches:
 
     g_d = sum_s weights[d, s] g_s,        H_d v = sum_s weights[d, s] H_s v.
@@ -28,14 +28,14 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Plan:
-    """The pieces of a batch, and what the sub-batches are made of.
+    """The pieces of a batch, and the weight of every piece in every sub-batch.
 
     Args:
         pieces: Runs of consecutive samples ``(start, stop)``.
         weights: Shape ``(D, pieces)``: ``g_d = sum_s weights[d, s] g_s``, float64 on the CPU.
         one_forward: Every piece is a slice of the losses of one forward pass of the whole batch, so
-            that BatchNorm sees the whole batch. Otherwise pieces are forward passes of their own.
-        microbatch: Most samples in one pass, if limited.
+            that BatchNorm sees the whole batch. Otherwise every piece takes a forward pass.
+        microbatch: Most samples in one pass; ``None`` for no limit.
     """
 
     pieces: tuple[Interval, ...]
@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def samples(self) -> int:
-        """Samples in all pieces; overlapping ones count more than once."""
+        """Number of samples in all pieces; samples in several pieces count more than once."""
         return sum(stop - start for start, stop in self.pieces)
 
     @property
     def largest(self) -> int:
-        """Samples in the largest piece."""
+        """Number of samples in the largest piece."""
         return max(stop - start for start, stop in self.pieces)
 
     def only(self, sub_batch: int) -> Plan:
@@ -66,7 +66,7 @@ class Plan:
         return self.part([sub_batch], used)
 
     def part(self, sub_batches: list[int], pieces: list[int]) -> Plan:
-        """Some sub-batches and some pieces."""
+        """The plan of some sub-batches and some pieces, by index."""
         weights = self.weights[sub_batches][:, pieces]
         return replace(self, pieces=tuple(self.pieces[s] for s in pieces), weights=weights)
 
@@ -101,8 +101,8 @@ def make_plan(
     norms = problem.batch_norms
     if norms and batch_stats == "sub-batch" and any(b - a == 1 for a, b in intervals) and size > 1:
         problem.warn_once(
-            "Sub-batches of one sample have no BatchNorm statistics of their own: those of the "
-            "whole batch are used. Say so with `batch_stats='batch'`.",
+            "BatchNorm needs two samples or more, and a sub-batch has one: the statistics of the "
+            "whole batch are used. Pass `batch_stats='batch'` to choose this without a warning.",
         )
         batch_stats = "batch"
     one_forward = batch_stats == "batch" and bool(norms)
@@ -117,7 +117,7 @@ def make_plan(
     if microbatch is not None and not independent:
         raise ValueError(
             f"`microbatch = {microbatch}` needs a loss in which samples do not depend on each "
-            f"other, and in this one {f'`{norms[0]}`' if norms else 'the gradient'} mixes them. "
+            f"other, and here {f'`{norms[0]}`' if norms else 'the gradient'} mixes samples. "
             "Leave it out, and use more sub-batches to save memory."
         )
     return plan_pieces(intervals, independent, microbatch, one_forward)
@@ -126,11 +126,11 @@ def make_plan(
 def plan_pieces(
     intervals: list[Interval], independent: bool, microbatch: int | None, one_forward: bool
 ) -> Plan:
-    """The plan for given sub-batches; independent samples are computed once each.
+    """The plan for given sub-batches. If samples are independent, each is computed once.
 
     Args:
-        intervals: The sub-batches.
-        independent: Whether a sample's loss does not depend on the samples beside it.
+        intervals: The sub-batches, as ``(start, stop)``.
+        independent: Whether a sample's loss does not depend on the other samples.
         microbatch: Most samples in a piece; only where samples are independent.
         one_forward: See :class:`Plan`.
     """
@@ -168,8 +168,8 @@ class RankShare:
 
     Args:
         plan: This rank's sub-batches and pieces.
-        sub_batches: Their indices in the whole plan.
-        pieces: The indices of the pieces in the whole plan.
+        sub_batches: The indices of these sub-batches in the whole plan.
+        pieces: The indices of these pieces in the whole plan.
         blocks: Groups of ranks that compute parts of the same sub-batch; empty if every sub-batch
             is on one rank.
         leader: Whether this rank is the first of its block.
@@ -183,9 +183,9 @@ class RankShare:
 
 
 def share_of(plan: Plan, rank: int, world: int) -> RankShare:
-    """This rank's sub-batches; with fewer sub-batches than ranks, its pieces of one of them.
+    """This rank's sub-batches; if there are more ranks, its pieces of one sub-batch.
 
-    Where a sub-batch cannot be cut, some ranks have nothing to do.
+    If there are more ranks and sub-batches cannot be cut, some ranks have nothing to compute.
     """
     count = len(plan.weights)
     if world == 1:

@@ -47,7 +47,7 @@ def simple_products(
 def known_products(
     session: Session, batch: Batch, plan: Plan, directions: Tensor
 ) -> Iterator[Tensor]:
-    """The directions of all pieces are known."""
+    """For given directions of all pieces, shape ``(pieces, parameters)``."""
     first = 0
     for made in _graphs(session, batch, plan):
         last = first + len(made.losses)
@@ -58,7 +58,7 @@ def known_products(
 def rolling_products(
     session: Session, batch: Batch, plan: Plan, collector: Collector
 ) -> Iterator[Tensor]:
-    """Sub-batches share pieces: a piece is differentiated once all its sub-batches are known."""
+    """Sub-batches share pieces: a piece waits for the directions of all its sub-batches."""
     waiting: dict[int, Tensor] = {}
     ready: list[int] = []
     last = [int(column.nonzero().max()) if column.any() else 0 for column in plan.weights.T]

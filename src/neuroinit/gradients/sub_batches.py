@@ -1,4 +1,4 @@
-"""A batch and its D sub-batches."""
+"""How a batch of B samples is cut into D sub-batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from neuroinit.common.batches import Interval
 
-USUAL = 8  # sub-batches of NIO and of `gradient_stats`, so that their numbers compare
+USUAL = 8  # default of NIO and of `gradient_stats`, so that their numbers are comparable
 
 
 def sub_batches(size: int, count: int, overlap: float, rule: str) -> list[Interval]:
@@ -43,7 +43,7 @@ def sub_batches(size: int, count: int, overlap: float, rule: str) -> list[Interv
 
 
 def usual_count(size: int) -> int:
-    """The usual number of sub-batches; small batches have fewer, of two samples or more each."""
+    """The default number of sub-batches; small batches have fewer, of two samples or more each."""
     return min(USUAL, max(min(2, size), size // 2))
 
 

@@ -1,4 +1,4 @@
-"""What all trainers need: reading batches without side effects, metrics, one result for all."""
+"""Helpers for all trainers: batches without side effects, metrics, one result for all ranks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Broadcast = Callable[[object], object]
 
 @contextmanager
 def undisturbed(loader: object) -> Iterator[None]:
-    """Read from a DataLoader, and let training see the same order of samples as without that.
+    """A context for reading from a DataLoader that does not change the samples of training.
 
-    The random generators of the loader and of its samplers, and what samplers count (epochs), are
-    restored. :func:`neuroinit.optimize` restores the global random state.
+    Its exit restores the random generators of the loader and of its samplers, and the epochs that
+    samplers count. :func:`neuroinit.optimize` restores the global random state.
     """
     batch_sampler = getattr(loader, "batch_sampler", None)
     samplers = [getattr(loader, "sampler", None), batch_sampler]
@@ -44,7 +44,7 @@ def undisturbed(loader: object) -> Iterator[None]:
 
 @contextmanager
 def muted(holder: object, *names: str) -> Iterator[None]:
-    """Replace methods of an object by functions that do nothing, and restore them."""
+    """A context in which some methods of an object do nothing."""
     attributes = vars(holder)
     own = {name: attributes[name] for name in names if name in attributes}
     attributes.update(dict.fromkeys(names, _nothing))
@@ -57,11 +57,11 @@ def muted(holder: object, *names: str) -> Iterator[None]:
 
 
 def _nothing(*args: object, **kwargs: object) -> None:
-    """Stands in for methods such as ``self.log``."""
+    """Replaces methods such as ``self.log``."""
 
 
 def metrics(result: Result) -> Iterator[tuple[int, dict[str, float]]]:
-    """``(step, values)`` for a logger: the record of every step; before and after are at step 0."""
+    """Yield ``(step, values)`` for a logger; statistics before and after are at step 0."""
     ends = {
         f"{PREFIX}{name}_{when}": getattr(stats, name)
         for when, stats in (("before", result.before), ("after", result.after))
@@ -80,7 +80,7 @@ def curves(record: StepRecord, prefix: str = PREFIX) -> dict[str, float]:
 
 
 def once_for_all(compute: Callable[[], Result], rank: int, broadcast: Broadcast | None) -> Result:
-    """The first process computes; all get the same result, or the same error.
+    """Compute in the first process; return the result, or raise its error, in all processes.
 
     Args:
         compute: The optimization.
@@ -105,7 +105,7 @@ def once_for_all(compute: Callable[[], Result], rank: int, broadcast: Broadcast 
 
 
 def leave_alone(reason: Reason | None, rank: int, broadcast: Broadcast | None) -> bool:
-    """Whether there is a reason; the first process decides for all and tells the user."""
+    """Whether the first process has a reason to leave the model alone; it reports the reason."""
     if broadcast is not None:  # weights may be loaded in the first process only
         found = broadcast(reason)
         reason = found if isinstance(found, Reason) else None
@@ -115,7 +115,7 @@ def leave_alone(reason: Reason | None, rank: int, broadcast: Broadcast | None) -
 
 
 def check_alone(model: nn.Module, processes: int) -> None:
-    """Refuse layers that wait for all processes: the first process computes alone."""
+    """Raise for layers that wait for all processes, because the first one computes alone."""
     waiting = [n for n, m in model.named_modules() if isinstance(m, nn.SyncBatchNorm)]
     if waiting and processes > 1:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What the callback takes from the Hugging Face Trainer that calls it: its batches and its loss."""
+"""The batches, the loss and the optimizer of the Hugging Face Trainer that calls the callback."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import Trainer
 
-Inputs = dict[str, Tensor]  # or what a trainer with a loss of its own takes
-IGNORED = -100  # the label of a token that has no part in the loss
+Inputs = dict[str, Tensor]  # a trainer that overrides `compute_loss` may take other batches
+IGNORED = -100  # the label of a token that the loss ignores
 
 
 def calling_trainer() -> Trainer | None:
     """The trainer that is calling a callback, or ``None``.
 
-    A callback gets the model and the data of its trainer, and not the trainer itself, which alone
-    knows the loss and the other callbacks. It is found among the callers of this function.
+    A trainer passes the model and the data to a callback, but not itself. The loss and the other
+    callbacks are attributes of the trainer, so it is searched in the call stack.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -42,14 +42,14 @@ class TrainerBatches:
 
 
 class TrainerLoss:
-    """``loss(model, batch)``: the trainer's own, with label smoothing or whatever it computes."""
+    """``loss(model, batch)`` by the trainer's ``compute_loss``, label smoothing included."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
 
     def __call__(self, model: nn.Module, batch: Inputs) -> Tensor:
         """The mean loss of a batch."""
-        inputs = copy.copy(batch)  # the labels are taken out of it
+        inputs = copy.copy(batch)  # `compute_loss` may remove the labels
         items = self._count(inputs)
         loss = self.trainer.compute_loss(model, inputs, num_items_in_batch=items)
         if not isinstance(loss, Tensor):
@@ -60,10 +60,11 @@ class TrainerLoss:
         return loss
 
     def _count(self, inputs: Inputs) -> Tensor | None:
-        """The number of labels, where training passes it to the loss, as if all ranks had these.
+        """The number of labels, if training passes it to the loss; ``None`` otherwise.
 
-        A loss that divides its sum by this number is then the mean of the batch. A trainer that
-        counts the labels of all processes multiplies the loss by their number afterwards.
+        A loss that divides its sum by this number is then the mean of the batch. If the trainer
+        counts the labels of all processes, it multiplies the loss by the number of processes
+        afterwards, so the number of labels is multiplied, too.
         """
         trainer = self.trainer
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
@@ -77,20 +78,20 @@ class TrainerLoss:
 
 
 def own_training_step(trainer: Trainer) -> bool:
-    """Whether a trainer has a training step of its own, which may use another loss."""
+    """Whether a trainer overrides ``training_step``, which may use another loss."""
     return type(trainer).training_step is not Trainer.training_step
 
 
 def torch_optimizer(optimizer: object) -> Optimizer | None:
-    """The torch optimizer inside of Accelerate's wrapper; ``None`` if there is no such thing."""
+    """The torch optimizer inside of Accelerate's wrapper; ``None`` if there is none."""
     found = getattr(optimizer, "optimizer", optimizer)
     return found if isinstance(found, Optimizer) else None
 
 
 def stepped(optimizer: Optimizer | None) -> frozenset[int]:
-    """The identities of the parameters that an optimizer has changed.
+    """The ids of the parameters that an optimizer has changed.
 
-    Some optimizers have a state before their first step, with a count of 0.
+    A state whose ``step`` is 0 does not count: some optimizers have one before their first step.
     """
     states = {} if optimizer is None else optimizer.state
     changed = (p for p, state in states.items() if state and float(state.get("step", 1)) > 0)

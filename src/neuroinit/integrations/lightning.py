@@ -34,19 +34,19 @@ with needs_extra("lightning"):
 
 
 class InitCallback(Callback):
-    """Optimizes the initialization when a fit begins, through the module's own ``training_step``.
+    """Optimizes the initialization when a fit begins, for the loss of ``training_step``.
 
     A module is initialized once, and never after a training step. It is left alone in
     ``fast_dev_run``, when a fit resumes from a checkpoint, and, with a warning, when its weights
-    were loaded or trained before. One callback can serve several modules.
+    were loaded or trained before. One callback can be used for several modules.
 
     Parameters change in place, so optimizers stay valid. The random state and the order of the
-    training samples are as without the callback. What ``training_step`` logs meanwhile is dropped.
-    With several processes the first one computes, and all use its scales.
+    training samples are as without the callback. Values that ``training_step`` logs meanwhile are
+    dropped. With several processes the first one computes, and all use its scales.
 
     Args:
-        method: What to optimize; by default NIO with the fields below, for the trainer's optimizer
-            at the highest learning rate of its schedule. A method that you pass is run as it is.
+        method: The method; by default NIO with the fields below, for the trainer's optimizer at
+            the highest learning rate of its schedule. A method that you pass is not changed.
         force: Initialize a module whose weights were loaded or trained before.
         verify: As for :func:`neuroinit.nio_`, unless you pass a method or there are several
             optimizers: short trainings on copies of the parameters verify the result.
@@ -55,8 +55,8 @@ class InitCallback(Callback):
             arguments of :func:`neuroinit.optimize`, such as ``engine="stream"``.
 
     Attributes:
-        done: Whether it has run, in this process or before the checkpoint that was resumed.
-        result: The last :class:`neuroinit.Result`, or ``None`` if it has not run in this process.
+        done: Whether the callback has run, in this process or before the resumed checkpoint.
+        result: The last :class:`neuroinit.Result`, or ``None`` if there is none in this process.
 
     Example:
         >>> callback = InitCallback(steps=20)  # Trainer(callbacks=[callback]).fit(module, loader)
@@ -103,7 +103,7 @@ class InitCallback(Callback):
                     logger.log_metrics(values, step=step)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Remember that the module is trained from now on."""
+        """Mark the module as trained."""
         note(pl_module, Event.USED)
 
     def _reason_to_leave(self, trainer: Trainer, module: LightningModule) -> Reason | None:
@@ -125,27 +125,26 @@ class InitCallback(Callback):
             return self.settings.run(module, batches, _training_loss, trainer.optimizers)
 
     def state_dict(self) -> dict[str, bool]:
-        """What a checkpoint keeps."""
+        """The state that a checkpoint keeps."""
         return {"done": self.done}
 
     def load_state_dict(self, state_dict: dict[str, bool]) -> None:
-        """Restore what a checkpoint has kept."""
+        """Restore the state of a checkpoint."""
         self.done = bool(state_dict["done"])
 
 
 def _restored_by_tuner(trainer: Trainer) -> bool:
-    """Whether the trainer's checkpoint is one of the learning rate finder or batch size finder.
+    """Whether the trainer's checkpoint is from the learning rate finder or batch size finder.
 
-    They save a checkpoint, try some steps and restore it.
+    These save a checkpoint, train for some steps and restore it.
     """
     return Path(trainer.ckpt_path or "").name.startswith((".lr_find_", ".scale_batch_size_"))
 
 
 class _Batches:
-    """The batches of the loader that the trainer was given, as they reach ``training_step``.
+    """The batches of the user's loader, converted as for ``training_step``.
 
-    The trainer's own iterator is not used: it prefetches, and training would miss what is read
-    here.
+    The trainer's iterator is not used, because training would miss the batches that are read here.
     """
 
     def __init__(self, trainer: Trainer, module: LightningModule) -> None:
@@ -162,7 +161,7 @@ class _Batches:
 
 
 def _training_loss(module: LightningModule, batch: object) -> Tensor:
-    """The loss that ``training_step`` returns, by itself or in a dict."""
+    """The loss that ``training_step`` returns, as a tensor or in a dict."""
     two = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
     output = module.training_step(batch, 0) if two else module.training_step(batch)
     loss = output.get("loss") if isinstance(output, dict) else output
@@ -193,7 +192,7 @@ def _check(trainer: Trainer, module: LightningModule) -> None:
 
 @contextmanager
 def _silent(trainer: Trainer, module: LightningModule) -> Iterator[None]:
-    """Drop what ``training_step`` logs: no training step has been made yet."""
+    """A context in which values that ``training_step`` logs are dropped."""
     loggers = trainer.loggers
     trainer.loggers = [DummyLogger() for _ in loggers]
     try:
@@ -204,7 +203,7 @@ def _silent(trainer: Trainer, module: LightningModule) -> Iterator[None]:
 
 
 def _loaded_by_tuner(module: nn.Module) -> bool:
-    """Whether a tuner is about to restore this module, which leaves it as fresh as it was."""
+    """Whether a tuner restores this module now, so that loading does not mean training."""
     if not isinstance(module, LightningModule) or module._trainer is None:
         return False
     running = module.trainer.state.status == TrainerStatus.RUNNING

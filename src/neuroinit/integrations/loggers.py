@@ -43,10 +43,10 @@ def tensorboard(writer: Any, prefix: str = PREFIX) -> OnStep:
 
 
 def wandb(run: Any, prefix: str = PREFIX) -> OnStep:
-    """Log to Weights & Biases, over an axis of its own: training steps still begin at zero.
+    """Log to Weights & Biases, over a separate axis: training steps still begin at zero.
 
     Args:
-        run: What ``wandb.init()`` returned.
+        run: The run that ``wandb.init()`` returned.
         prefix: Comes before the names, as for :func:`tensorboard`.
 
     Returns:

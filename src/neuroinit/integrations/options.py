@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class CallbackOptions(NIOFields, RunOptions, total=False):
-    """All options that a callback takes besides its own arguments."""
+    """The options of a callback that are fields of NIO or arguments of ``optimize``."""
 
 
 show_options = shows_options(CallbackOptions, NIO, optimize)
@@ -36,13 +36,13 @@ show_options = shows_options(CallbackOptions, NIO, optimize)
 
 @dataclass(frozen=True)
 class CallbackSettings:
-    """What a callback runs.
+    """The method and options that a callback runs.
 
     Args:
         method: The method.
-        adapts: Whether the method may take settings from the trainer's optimizer: if the user
-            passed fields of NIO, or nothing, and not a method.
-        verify: Whether short trainings with the trainer's optimizer verify what NIO found.
+        adapts: Whether the method takes ``rate`` and ``family`` from the trainer's optimizer: true
+            unless the user passed a method.
+        verify: Whether short trainings with the trainer's optimizer verify the result of NIO.
         options: Arguments of :func:`neuroinit.optimize`.
     """
 
@@ -83,7 +83,7 @@ def callback_settings(
 
     Args:
         method: A method, or ``None`` for NIO with the fields in ``given``.
-        given: The options, as the user passed them.
+        given: The user's options.
         verify: See :class:`CallbackSettings`.
 
     Raises:
@@ -109,7 +109,7 @@ def callback_settings(
 
 
 def peak_rate(optimizers: Sequence[Optimizer]) -> float | None:
-    """How far an optimizer goes by a gradient (``rate_of``) at the highest rate of its schedule.
+    """The step size of training (``rate_of``) at the highest learning rate of the schedule.
 
     A schedule that warms up has lowered the learning rate before training begins; its base rate
     is in ``initial_lr``, and in ``max_lr`` for ``OneCycleLR``.
@@ -125,7 +125,7 @@ def peak_rate(optimizers: Sequence[Optimizer]) -> float | None:
 
 @contextmanager
 def at_peak(optimizer: Optimizer) -> Iterator[Optimizer]:
-    """Inside, the optimizer has the highest learning rates of its schedule."""
+    """A context in which the optimizer has the highest learning rates of its schedule."""
     groups = optimizer.param_groups
     optimizer.param_groups = [_at_peak(group) for group in groups]
     try:

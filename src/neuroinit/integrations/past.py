@@ -1,8 +1,8 @@
-"""What has happened to a model, so that trained weights are left alone.
+"""Records whether a model was loaded or trained, so that such weights are left alone.
 
-Modules are remembered by weak references. Nothing is stored on them. ``load_state_dict`` leaves no
-trace on a module, so this file wraps it, for all modules, when it is imported: what was loaded
-before that, or copied, is recognized by its normalization layers only.
+Modules are recorded by weak references, and do not change. ``load_state_dict`` does not mark a
+module, so this file wraps it, for all modules, when it is imported. Modules that were loaded before
+the import, and copies, are recognized only by the values of their normalization layers.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ log = logging.getLogger(__name__)
 
 
 class Event(enum.Flag):
-    """What can happen to a module."""
+    """An event that is recorded for a module."""
 
     NONE = 0
     LOADED = enum.auto()
-    USED = enum.auto()  # a callback has initialized it, or has seen its training begin
+    USED = enum.auto()  # a callback has initialized it, or was called when training began
 
 
 _EVENTS: WeakKeyDictionary[nn.Module, Event] = WeakKeyDictionary()
 
 
 def note(model: nn.Module, event: Event) -> None:
-    """Remember an event for a model and all modules in it."""
+    """Record an event for a model and all modules in it."""
     for module in model.modules():
         _EVENTS[module] = _EVENTS.get(module, Event.NONE) | event
 
@@ -48,14 +48,15 @@ class Reason:
 
     Args:
         text: A sentence for the user.
-        expected: Whether a user expects it, as when training is continued: no warning then.
+        expected: Whether a user expects it, for example when training is resumed. The reason is
+            then logged, without a warning.
     """
 
     text: str
     expected: bool = False
 
     def report(self) -> None:
-        """Tell the user."""
+        """Log the reason or warn, see ``expected``."""
         if self.expected:
             log.info("%s", self.text)
         else:
@@ -70,15 +71,15 @@ def reason_to_leave(
 ) -> Reason | None:
     """Why a method should not change a model; ``None`` if its weights are fresh.
 
-    Only parameters that the method would change count: those that are trainable, and neither left
-    out by ``include`` nor by ``exclude``.
+    Only parameters that the method would change count: those that are trainable and selected by
+    ``include`` and ``exclude``.
 
     Args:
         model: The user's module.
         method: The method that is about to run.
-        force: Change weights that seem to be loaded or trained. What a callback has initialized,
-            or seen in training, is left alone all the same.
-        stepped: The identities of parameters that the trainer's optimizer has changed.
+        force: Change weights that seem to be loaded or trained. Modules with the event ``USED`` are
+            left alone nevertheless.
+        stepped: The ids of parameters that the trainer's optimizer has changed.
     """
     touched = _touched(model, method)
     parts = dict(_parts(model, touched))
@@ -96,7 +97,7 @@ def reason_to_leave(
     if force or not evidence:
         return None
     return Reason(
-        f"{left}: {evidence}. To initialize it all the same, pass "
+        f"{left}: {evidence}. To initialize it nevertheless, pass "
         "`InitCallback(force=True)`. To initialize the new parameters of a model that was loaded "
         'in part, pass their names, such as `include=("head.*",)`.'
     )
@@ -107,20 +108,20 @@ def _had(module: nn.Module, event: Event) -> bool:
 
 
 def _touched(model: nn.Module, method: Initialization) -> set[int]:
-    """The identities of the parameters that a method would change."""
+    """The ids of the parameters that a method would change."""
     takes = method.selection().takes
     return {id(p) for n, p in model.named_parameters() if p.requires_grad and takes(n)}
 
 
 def _parts(model: nn.Module, touched: set[int]) -> Iterator[tuple[str, nn.Module]]:
-    """The modules, by name, that hold a parameter of these themselves."""
+    """Yield name and module for every module that holds one of these parameters directly."""
     for name, module in model.named_modules():
         if any(id(p) in touched for p in module._parameters.values()):
             yield name, module
 
 
 def _evidence(model: nn.Module, parts: dict[str, nn.Module], touched: set[int]) -> str:
-    """A clause that says how one can tell that weights were loaded or trained; may be empty."""
+    """A clause with the evidence that weights were loaded or trained; may be empty."""
     if _pretrained(model, touched):
         return "its weights come from `from_pretrained`"
     loaded = [name for name, module in parts.items() if _had(module, Event.LOADED)]
@@ -138,9 +139,9 @@ def _evidence(model: nn.Module, parts: dict[str, nn.Module], touched: set[int]) 
 def _pretrained(model: nn.Module, touched: set[int]) -> bool:
     """Whether transformers has loaded some of these parameters.
 
-    transformers marks the parameters that it loads, since version 5. ``copy.deepcopy`` drops that
-    mark, and keeps an attribute of the model. Before version 5 there is only the name in the
-    config, which a new model with a loaded config has, too: it counts as loaded.
+    Since version 5, transformers marks the parameters that it loads. ``copy.deepcopy`` drops the
+    mark, but keeps an attribute of the model. Before version 5, only the config has the name of the
+    checkpoint; a new model with a loaded config then counts as loaded, too.
     """
     library = sys.modules.get("transformers.modeling_utils")
     if library is None:
@@ -159,7 +160,7 @@ def _pretrained(model: nn.Module, touched: set[int]) -> bool:
 
 
 def _changed_norm(module: nn.Module) -> str:
-    """What has changed in a normalization layer since it was made; may be empty.
+    """The names of tensors in a normalization layer that differ from new ones; may be empty.
 
     All such layers start with equal weights; BatchNorm also starts with a running mean of 0.
     """
@@ -174,13 +175,13 @@ def _changed_norm(module: nn.Module) -> str:
     return "weights" if bool(weight.min() != weight.max()) else ""
 
 
-UNCOUNTED_LOADS: list[Callable[[nn.Module], bool]] = []  # which loads are those of a tool
+UNCOUNTED_LOADS: list[Callable[[nn.Module], bool]] = []  # loads that are not recorded
 _load_state_dict = nn.Module.load_state_dict
 
 
 @functools.wraps(_load_state_dict)
 def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """``load_state_dict`` that also remembers which modules were loaded."""
+    """``load_state_dict`` that also records which modules were loaded."""
     found = _load_state_dict(self, *args, **kwargs)
     if not any(uncounted(self) for uncounted in UNCOUNTED_LOADS):
         note(self, Event.LOADED)

@@ -1,7 +1,7 @@
 """A callback for the Hugging Face Trainer; needs ``pip install "neuroinit[transformers]"``.
 
-A loop of your own with Accelerate needs no callback: call :func:`neuroinit.nio_` on the model,
-before or after ``accelerator.prepare``.
+A training loop with Accelerate needs no callback: call :func:`neuroinit.nio_` on the model, before
+or after ``accelerator.prepare``.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ with needs_extra("transformers"):
 
 
 class InitCallback(TrainerCallback):
-    """Optimizes the initialization when training begins, for the trainer's own loss.
+    """Optimizes the initialization when training begins, for the trainer's loss.
 
     A model is initialized once, and never after a training step. It is left alone when training
     resumes from a checkpoint, and, with a warning, when its weights come from ``from_pretrained``
-    or were trained before. One callback can serve several models.
+    or were trained before. One callback can be used for several models.
 
     Parameters change in place, so the trainer's optimizer stays valid. The random state and the
     order of the training samples are as without the callback. The record of every step, and before
@@ -64,8 +64,8 @@ class InitCallback(TrainerCallback):
     processes the first one computes, and all use its scales.
 
     Args:
-        method: What to optimize; by default NIO with the fields below, for the trainer's optimizer
-            at the highest learning rate of its schedule. A method that you pass is run as it is.
+        method: The method; by default NIO with the fields below, for the trainer's optimizer at
+            the highest learning rate of its schedule. A method that you pass is not changed.
         compute_loss: ``compute_loss(model, batch)``; by default ``compute_loss`` of the trainer,
             with its label smoothing or ``compute_loss_func``.
         force: Initialize a model whose weights were loaded or trained before.
@@ -148,7 +148,7 @@ class InitCallback(TrainerCallback):
         trainer: Trainer | None,
         loader: Iterable[Inputs],
     ) -> Result:
-        # below Accelerate's loader, which counts what is read as training steps
+        # the loader inside of Accelerate's, which would count these batches as training steps
         loader = getattr(loader, "base_dataloader", loader)
         compute_loss = self.compute_loss or _loss_of(trainer)
         with undisturbed(loader), muted(trainer, "log") if trainer else nullcontext():
@@ -158,7 +158,7 @@ class InitCallback(TrainerCallback):
 
 
 def _loss_of(trainer: Trainer | None) -> ComputeLoss:
-    """The trainer's loss; a training step of its own may use another one."""
+    """The trainer's loss; warn if the trainer overrides ``training_step``."""
     if trainer is None:
         raise ValueError(
             "`InitCallback` found no Trainer that calls it, so it does not know the loss. Pass "
@@ -179,11 +179,11 @@ def _logged(
     state: TrainerState,
     control: TrainerControl,
 ) -> TrainerControl:
-    """Send the records to ``on_log`` of all callbacks, each with its own step."""
+    """Send the record of every step to ``on_log`` of all callbacks."""
     for step, values in metrics(result):
         state.log_history.append({**values, "neuroinit/step": step, "step": state.global_step})
         if trainer is not None:
-            shown = copy.copy(state)  # loggers take the step from it; the trainer's stays
+            shown = copy.copy(state)  # loggers read the step; the trainer's state stays unchanged
             shown.global_step = step
             control = trainer.callback_handler.on_log(args, shown, control, dict(values))
     return control

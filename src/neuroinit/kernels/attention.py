@@ -30,7 +30,7 @@ def multi_head_attention(
 
     Returns:
         The output, of the shape of the query; and the attention weights of shape ``(samples, L,
-        L)`` or ``(samples, heads, L, L)``, if they are wanted.
+        L)`` or ``(samples, heads, L, L)``, if they are requested.
     """
     bound = _ATTENTION.bind(*args, **kwargs)
     bound.apply_defaults()

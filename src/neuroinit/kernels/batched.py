@@ -23,7 +23,7 @@ SMALL = 2**14  # entries of a piece up to which a CPU computes all convolutions 
 
 
 class Batched:
-    """Activations of shape ``(rows, ...)`` with the pieces apart: ``(pieces, n, ...)``.
+    """Converts activations ``(rows, ...)`` to one entry a piece, ``(pieces, n, ...)``, and back.
 
     Args:
         slices: The rows of every piece.
@@ -57,7 +57,7 @@ class Batched:
 
 
 def batched(x: Tensor, slices: Slices, most: int | None = None) -> Batched | None:
-    """How all pieces are computed at once; ``None`` for loops over slices.
+    """The conversion to compute all pieces at once; ``None`` if a loop over slices is faster.
 
     Args:
         x: Activations, of shape ``(rows, ...)``.

@@ -1,4 +1,4 @@
-"""What the replaced layers have to know about the pass that they are part of.
+"""The context that tells the replaced layers which pass they are part of.
 
 A derivative by the scales takes three passes over a model:
 
@@ -8,9 +8,9 @@ A derivative by the scales takes three passes over a model:
 3. The second backward: the same call while ``context.second_backward`` is set. It gives the
    derivative of ``sum <gradient, direction>`` by the scales.
 
-A backward pass that the user's own code starts, as a gradient penalty does in the forward pass, is
-neither of the two. The replaced layers then compute their gradient from operators of torch that
-can be differentiated any number of times, so that the passes above are exact for such a loss, too.
+A backward pass that the user's code starts, for example for a gradient penalty in the forward pass,
+is neither of the two. The replaced layers then compute their gradient from operators of torch that
+can be differentiated any number of times, so that the passes above are exact for such losses, too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PieceParameters:
         leaves: Parameter id -> leaf of shape ``(pieces, *parameter.shape)``. Entry ``s`` of its
             gradient is the gradient of piece ``s``.
         derived: Tensor id -> ``(tensor, leaf)`` for tensors computed from one parameter, such as
-            views. The tensor is kept so that its id stays its own.
+            views. The tensor is kept so that no other tensor gets its id.
         losses: ``(mean, losses of the pieces)`` of every loss function that the user's code calls,
             see ``losses.py``; ``None`` if they are not recorded.
     """
@@ -109,8 +109,8 @@ class KernelContext:
     """State shared by the replaced layers of one session.
 
     Args:
-        scales: Weight id -> scalar tensor equal to one that multiplies the weight. The derivative
-            by a scale is taken by this tensor, see ``linear_and_convolution.py``.
+        scales: Weight id -> scalar tensor, equal to one, that multiplies the weight. Its gradient
+            is the derivative by the scale, see ``linear_and_convolution.py``.
         second_backward: Whether the next call of ``differentiate`` is the second backward. The
             caller sets and resets it.
         pieces: Set for one pass over several pieces of a batch.
@@ -126,15 +126,15 @@ class KernelContext:
 
     @property
     def first_backward(self) -> bool:
-        """Whether the first backward is under way, of a context with scales or pieces.
+        """Whether the first backward runs, and the context has scales or pieces.
 
-        It is false in a backward pass that the user's code has started.
+        False in a backward pass that the user's code has started.
         """
         return self._differentiating and not self.second_backward and bool(self)
 
     @contextmanager
     def differentiating(self) -> Iterator[None]:
-        """Backward passes inside are ours; ``differentiate`` opens this."""
+        """A context for backward passes that ``differentiate`` starts, not the user's code."""
         outer, self._differentiating = self._differentiating, True
         try:
             yield
@@ -143,7 +143,7 @@ class KernelContext:
 
 
 def transforms_active() -> bool:
-    """Whether a ``torch.func`` transform or forward-mode differentiation is under way.
+    """Whether a ``torch.func`` transform or forward-mode differentiation is active.
 
     Our autograd functions support neither, so layers are then computed by operators of torch.
     """
@@ -172,10 +172,10 @@ def leaf_gradients(
 
 
 def without_function_mode(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a backward whose own operators are not replaced by ``ReplacedLayers``.
+    """Decorate a backward so that ``ReplacedLayers`` does not replace operators inside it.
 
-    Saved tensors are read outside, because reading them may run a checkpointed part of the model
-    again, where layers have to be replaced.
+    Saved tensors are read before, because reading them may run a checkpointed part of the model
+    again, in which layers have to be replaced.
     """
 
     @functools.wraps(backward)

@@ -95,7 +95,7 @@ def _table_gradient(g: Tensor, index: Tensor, entries: int, padding: int) -> Ten
 def _table_gradients(
     g: Tensor, index: Tensor, entries: int, padding: int, slices: Slices
 ) -> Tensor:
-    """The gradients of all slices; all at once they are one table with a part for every slice."""
+    """The gradients of all slices; computed at once as one table with one part for every slice."""
     pieces = batched(g, slices)
     if pieces is None:
         return per_slice(lambda g, i: _table_gradient(g, i, entries, padding), slices, g, index)

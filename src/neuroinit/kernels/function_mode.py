@@ -26,7 +26,7 @@ from neuroinit.kernels.recurrent.layers import CELLS, recurrent
 
 
 class ReplacedLayers(TorchFunctionMode):
-    """While it is active, functions of torch are replaced by ones with the same values.
+    """Replaces functions of torch by others that return the same values.
 
     - Dropout returns its input.
     - ``weight_norm``, ``normalize``, ``hardsigmoid``, normalization layers and sparse embeddings
@@ -92,7 +92,7 @@ class ReplacedLayers(TorchFunctionMode):
 
 @functools.cache
 def _is_watched(name: str) -> bool:
-    """Whether a function of this name may be replaced: most calls are of others."""
+    """Whether a function of this name may be replaced; a quick test, because most are not."""
     return name in _WATCHED or _is_dropout(name)
 
 
@@ -103,7 +103,7 @@ def _is_dropout(name: str) -> bool:
 def _call_without_dropout(
     func: Any, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a function with a dropout probability of zero, which stands at a position."""
+    """Call a function with dropout probability zero; ``position`` is that of the argument."""
     if len(args) <= position:
         return func(*args, **{**kwargs, "dropout_p": 0.0})
     return func(*args[:position], 0.0, *args[position + 1 :], **kwargs)
@@ -117,20 +117,20 @@ def differentiate(
     retain_graph: bool = False,
     context: KernelContext | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """The gradient of ``sum <outputs, vectors>`` by the inputs, ``None`` where there is none.
+    """The gradient of ``sum <outputs, vectors>`` by the inputs; ``None`` for unused inputs.
 
-    It is ``torch.autograd.grad`` with dense results, with :class:`ReplacedLayers` active where
-    checkpointed modules run again, and known to the replaced layers as the first or the second
-    backward of the context. ``torch.autograd.grad`` itself switches modes off inside, hence the
-    call of the engine below it.
+    As ``torch.autograd.grad``, with three differences: results are dense; :class:`ReplacedLayers`
+    is active where checkpointed modules run again; and the context tells the replaced layers
+    whether this is the first or the second backward. ``torch.autograd.grad`` disables function
+    modes, so the autograd engine is called directly.
 
     Args:
         outputs: Tensors with a graph.
-        inputs: What to differentiate by.
-        vectors: Of the shapes of the outputs; ones by default.
+        inputs: The tensors to differentiate by.
+        vectors: Tensors of the shapes of the outputs; ones by default.
         create_graph: Whether the gradient can be differentiated again.
         retain_graph: Whether the graph of the outputs is used again.
-        context: That of the forward pass.
+        context: The context of the forward pass.
     """
     context = KernelContext() if context is None else context
     if vectors is None:
@@ -177,7 +177,7 @@ _PLAIN: dict[str, Callable[..., Tensor]] = {
     "_weight_norm": _weight_norm,
     "hardsigmoid": _hardsigmoid,
 }
-# where the dropout probability stands among the arguments
+# position of the dropout probability among the arguments
 _DROPOUT_POSITION = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
 _LAYERS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: batch_norm,

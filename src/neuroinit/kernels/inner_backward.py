@@ -1,4 +1,4 @@
-"""Backward passes that the user's own code starts while layers are replaced."""
+"""Backward passes that the user's code starts while layers are replaced."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def inner_backward(
 ) -> tuple[Any] | None:
     """Run one of ``STARTERS`` with a function mode active, as it was in the forward pass.
 
-    torch switches modes off in these functions, so that a checkpointed module would run again with
-    other layers than in the forward pass. Only the engine below them keeps the modes.
+    torch disables function modes in these functions, so that a checkpointed module would run again
+    with other layers than in the forward pass. The autograd engine below them keeps the modes.
 
     Returns:
         The result in a tuple of one; ``None`` for calls that are left to torch: batched gradients,
@@ -72,7 +72,7 @@ def _tensors(part: Any) -> tuple[Tensor, ...] | None:
 
 
 def _vectors(outputs: Sequence[Tensor], given: Any) -> tuple[Tensor | None, ...] | None:
-    """What to multiply the outputs with, as torch has it; ``None`` if torch would raise."""
+    """The gradients of the outputs, with torch's defaults; ``None`` if torch would raise."""
     if given is None or isinstance(given, Tensor):
         given = [given] * (1 if given is not None else len(outputs))
     vectors = tuple(given)

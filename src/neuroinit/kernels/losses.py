@@ -1,4 +1,4 @@
-"""Losses inside the user's code, kept apart in a pass over several pieces.
+"""The loss of every piece from loss functions in the user's code, in a pass over several pieces.
 
 ``compute_loss(model, batch)`` returns one number for the whole batch. In a pass over several pieces
 we replace the loss functions of torch that it calls: ``F.cross_entropy(..., reduction="mean")``
@@ -38,16 +38,16 @@ OF_ENTRIES: tuple[Callable[..., Tensor], ...] = (
     F.soft_margin_loss,
 )
 LOSSES = {function.__name__ for function in (*OF_CLASSES, *OF_ENTRIES)}
-ROUNDING = 1e-4  # of a loss in float32 or less
+ROUNDING = 1e-4  # relative rounding error of a loss in float32 or less
 
 
 def loss_of_pieces(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
 ) -> Tensor | None:
-    """The mean of the losses of the pieces, which are noted; or ``None``.
+    """The mean of the losses of the pieces; both are recorded in ``context.pieces.losses``.
 
-    ``None`` leaves the call to torch: nobody looks at losses, it is no mean, it has weights for
-    entries, or its inputs do not have the samples in their first dimension.
+    ``None`` leaves the call to torch: losses are not recorded, the reduction is not a mean, entries
+    have weights, or the first dimension of the inputs is not that of the samples.
 
     Args:
         func: A function whose name is in ``LOSSES``.
@@ -111,13 +111,13 @@ def losses_of_pieces(
 
 
 class OtherTargets(TorchFunctionMode):
-    """Loss functions of torch return their excess over the mean loss with other samples' targets.
+    """Loss functions of torch return ``L(x, y) - mean_s L(x, y_s)`` in place of ``L(x, y)``.
 
-    So one forward pass gives the loss ``L(x, y) - mean_s L(x, y_s)`` of every call.
+    ``y_s`` are the targets shifted by ``s`` samples. One forward pass is enough for all of them.
 
     Args:
         size: Number of samples; a loss has the targets of all of them.
-        shifts: ``y_s`` are the targets of the samples ``s`` places further on, cyclically.
+        shifts: By how many samples ``s`` the targets are shifted, cyclically.
     """
 
     def __init__(self, size: int, shifts: Sequence[int]) -> None:
@@ -152,7 +152,7 @@ def _is_mean(arguments: dict[str, Any]) -> bool:
 
 
 def _fit(x: Any, target: Any, of_classes: bool, arguments: dict[str, Any]) -> bool:
-    """Whether input and target have one entry a row, or a sample, and nothing else has."""
+    """Whether input and target have matching first dimensions, and no weights for entries."""
     if not isinstance(x, Tensor) or not isinstance(target, Tensor) or not target.dim():
         return False
     if of_classes:
@@ -161,11 +161,11 @@ def _fit(x: Any, target: Any, of_classes: bool, arguments: dict[str, Any]) -> bo
 
 
 def separated_losses(total: Tensor, calls: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The losses of the pieces, shape ``(pieces,)``, from the user's loss and the noted calls.
+    """The losses of the pieces, shape ``(pieces,)``, from the user's loss and the recorded calls.
 
     Args:
-        total: What the user's code returned, a scalar.
-        calls: For every call its result, and the losses of the pieces.
+        total: The user's loss, a scalar.
+        calls: For every call of a loss function, its result and the losses of the pieces.
 
     Raises:
         NotSeparableError: If the user's loss is not a weighted sum of the calls.

@@ -22,7 +22,7 @@ from neuroinit.model.parameters.fresh_values import Draw
 from neuroinit.model.parameters.selection import Selection
 from neuroinit.model.problem import Problem
 
-MEASURED = 8  # sub-batches of the statistics before and after
+MEASURED = 8  # sub-batches in the statistics before and after
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Initialization:
         return problem.unit_scales, {}
 
     def final_scales(self, scales: Tensor, state: State) -> Tensor:
-        """The scales to apply after the last step; those of a step may be a trial."""
+        """The scales to apply after the last step; a search may return others than its last."""
         return scales
 
     def lowest(self, names: list[str]) -> Tensor:
@@ -124,7 +124,7 @@ class Initialization:
 
     @property
     def least_samples(self) -> int:
-        """The fewest samples that a batch can be cut from."""
+        """The fewest samples that a batch needs to be cut into sub-batches."""
         return 1
 
     def for_samples(self, problem: Problem, size: int) -> Initialization:
@@ -144,7 +144,7 @@ class Initialization:
         return make_plan(problem, batch, 1, 0.0, "cover", "sub-batch", microbatch)
 
     def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
-        """The same for the statistics before and after: up to 8 sub-batches."""
+        """The plan of the statistics before and after: up to 8 sub-batches."""
         least = 2 if problem.batch_norms else 1
         count = max(1, min(MEASURED, problem.layout.size(batch) // least))
         return make_plan(problem, batch, count, 0.0, "cover", "sub-batch", microbatch)

@@ -26,10 +26,10 @@ from neuroinit.methods.updates import (
     lower_bounds,
 )
 from neuroinit.model.arguments.optimizers import OptimizerLike, family_of
-from neuroinit.model.parameters.selection import LooksAt, Selection
+from neuroinit.model.parameters.selection import ParameterFilter, Selection
 from neuroinit.model.problem import Problem
 
-# lr and steps of the authors' CIFAR-10 runs; everything else is as the defaults
+# lr and steps of the authors' CIFAR-10 runs; all other fields have their defaults
 GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
     "cifar10-vgg19": {"lr": 1e-1, "steps": 390},
     "cifar10-vgg19-nobn": {"lr": 1e-2, "steps": 390},
@@ -42,10 +42,10 @@ GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
-    """Weights and biases of the modules that GradInit's released code looks at.
+    """Whether a parameter is a weight or bias that GradInit's released code differentiates by.
 
-    These are Conv2d, Linear, BatchNorm2d, and the one-number modules ``Scale`` and ``Bias`` of its
-    own networks, which are recognized by name.
+    That is so in Conv2d, Linear, BatchNorm2d, and in the scalar modules ``Scale`` and ``Bias`` of
+    the authors' networks, which are recognized by their class names.
     """
     known = isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d))
     return (known or type(module).__name__ in ("Scale", "Bias")) and key in ("weight", "bias")
@@ -100,7 +100,7 @@ class GradInit(Method):
     through_update: bool = False
     overlap: float = 0.5
     update: Update = field(default_factory=TwoMomentAdam)
-    gradients_of: LooksAt | None = None
+    gradients_of: ParameterFilter | None = None
     min_bias_scale: float | None = None
 
     def __post_init__(self) -> None:

@@ -158,7 +158,7 @@ class _Correction:
         session: The model holds the values of its point, which are scaled in place.
 
     Attributes:
-        factors: Parameter name -> what it was multiplied with.
+        factors: Parameter name -> the factor that it was multiplied by.
     """
 
     def __init__(self, method: LSUV, session: Session) -> None:

@@ -21,7 +21,7 @@ from neuroinit.methods.base import Method, Step
 from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position, State, Update, check_update, lower_bounds
 from neuroinit.model.finite import check_derivative, check_losses, check_norm
-from neuroinit.model.parameters.selection import LooksAt, Selection
+from neuroinit.model.parameters.selection import ParameterFilter, Selection
 from neuroinit.model.problem import Problem
 
 
@@ -74,7 +74,7 @@ class MetaInit(Method):
     momentum: float = 0.9
     eps: float = 1e-5
     update: Update | None = None
-    scales_of: LooksAt | None = matrices
+    scales_of: ParameterFilter | None = matrices
     batch_stats: str = "batch"
     sign_flips: bool = False
 

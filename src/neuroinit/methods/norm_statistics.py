@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -32,5 +31,5 @@ def norm_statistics(model: nn.Module, kind: str) -> Iterator[None]:
         yield
 
 
-def _to_eval_mode(module: nn.Module, inputs: Any) -> None:
+def _to_eval_mode(module: nn.Module, inputs: object) -> None:
     module.training = False

@@ -28,14 +28,14 @@ SAMPLES = 2  # BatchNorm needs two
 class SmallBranches(Initialization):
     """Divide the last layer of every residual branch by the root of the number of branches.
 
-    Branches are found in the autograd graph of the loss: what is added to a skip path. With ``n``
-    of them, a sum of branches of equal size is as large as one branch was. If a branch ends in a
-    normalization layer or a layer scale, its gain is divided. Biases stay. A model without
-    residual branches is left alone.
+    Branches are the summands of skip paths in the autograd graph of the loss. With ``n`` branches,
+    the variance of their sum is then that of one branch before. If a branch ends in a normalization
+    layer or a layer scale, its gain is divided. Biases do not change. A model without residual
+    branches is left alone.
 
     Args:
-        factor: What the last layers are multiplied with; ``None`` for ``1 / sqrt(n)``. A small
-            number, such as 0.01, begins near the identity, as FixUp and zero gains do.
+        factor: The factor of the last layers; ``None`` for ``1 / sqrt(n)``. With a small number,
+            such as 0.01, residual blocks start near the identity, as with FixUp and zero gains.
 
     Raises:
         TypeError, ValueError: If a field has the wrong type or is out of range.
@@ -56,7 +56,7 @@ class SmallBranches(Initialization):
 
     @property
     def steps(self) -> int:
-        """One batch shows the graph."""
+        """One: the graph of one batch is enough."""
         return 1
 
     def step(
@@ -80,6 +80,6 @@ class SmallBranches(Initialization):
 
 
 def _followed(tensor: Tensor) -> Tensor:
-    """A copy that is part of the graph, if its dtype can be."""
+    """A copy that requires a gradient, if it is floating point."""
     copied = tensor.detach().clone()
     return copied.requires_grad_() if copied.is_floating_point() else copied

@@ -27,14 +27,14 @@ from neuroinit.model.point import Point
 
 @dataclass(frozen=True)
 class Objective:
-    """What a step found.
+    """GradInit's objective and its derivative at a point.
 
     Args:
         constrained: Whether the gradient norm exceeds its bound.
-        loss: Of ``S``.
-        norm: Of the gradient of ``S``.
+        loss: The loss of ``S``.
+        norm: The norm of the gradient of ``S``.
         value: The objective.
-        derivative: Of the objective by every scale, float64 on the CPU.
+        derivative: The derivative of the objective by every scale, float64 on the CPU.
     """
 
     constrained: bool
@@ -45,7 +45,7 @@ class Objective:
 
 
 class TrialStep:
-    """One step of the optimizer from a point, which is tried and not kept.
+    """One step of the optimizer from a point, taken only to evaluate the loss after it.
 
     Args:
         point: Where the parameters stand.
@@ -121,7 +121,7 @@ class TrialStep:
         self.after = dict(zip(names, unflatten(found, point.tensors(names)), strict=True))
 
     def _loss_by_scales(self, product: Tensor | None) -> Tensor:
-        """``<W_k, g'_k> / eta`` for every scale, minus the product; the value is set."""
+        """``<W_k, g'_k> / eta`` for every scale, minus the product; sets ``value``."""
         start, names = self.problem.start, self.problem.scaled
         dots = [dot(start[n], self.after[n]) for n in names]
         loss, *found = to_host(self.loss_after, *dots, *([] if product is None else [product]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class Update(Protocol):
         ...
 
 
-def check_update(update: Any) -> None:
+def check_update(update: object) -> None:
     """Raise a TypeError for anything that is not an update rule."""
     check_instance("update", update, Update, "an update rule such as `TwoMomentAdam()`")
 

@@ -1,11 +1,11 @@
-"""Use the user's model for a while: training mode without dropout; restored afterwards."""
+"""Put the user's model in training mode without dropout, and restore it afterwards."""
 
 from __future__ import annotations
 
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -22,10 +22,10 @@ WITHOUT_CUDNN = ProcessSwitch(lambda: torch.backends.cudnn.flags(enabled=False))
 
 @contextmanager
 def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
-    """Training mode, dropout off; on leaving, every attribute of every module is restored.
+    """A context with training mode and dropout off; its exit restores all attributes of modules.
 
-    Parameters and buffers may be replaced inside. Backward passes have to run inside as well:
-    checkpointed modules run their forward pass again there. Interrupts wait, see
+    Parameters and buffers may be replaced inside. Backward passes have to run inside, because
+    checkpointed modules repeat their forward pass in them. Ctrl-C is delayed, see
     :mod:`neuroinit.common.process.signals`. Can be nested.
 
     Args:
@@ -42,13 +42,15 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
         yield
 
 
-def _contexts(modules: list[nn.Module], second_order: bool) -> Iterator[Any]:
+def _contexts(
+    modules: list[nn.Module], second_order: bool
+) -> Iterator[AbstractContextManager[object]]:
     devices = {p.device.type for m in modules for p in m._parameters.values() if p is not None}
-    for device in devices:  # a caller's autocast would make the engines differ
+    for device in devices:  # under the caller's autocast, engines would give different results
         yield torch.autocast(device, enabled=False)
     if "torch._dynamo" in sys.modules:  # compiled code has no double backward
         yield EAGER.turned()
-    if second_order:  # nor have fused attention and cuDNN's recurrent layers
+    if second_order:  # fused attention and cuDNN's recurrent layers have no double backward either
         yield MATH_ATTENTION.turned()
         if any(isinstance(m, nn.RNNBase) for m in modules):
             yield WITHOUT_CUDNN.turned()
@@ -58,14 +60,14 @@ def _disable_dropout(module: nn.Module) -> None:
     """Training mode without dropout.
 
     A module without parameters, buffers and children is put in eval mode, which disables dropout,
-    stochastic depth and similar modules of any type. Recurrent layers have dropout as a number.
+    stochastic depth and similar modules of any type. In recurrent layers, ``dropout`` is set to 0.
     """
     module.training = bool(module._parameters or module._buffers or module._modules)
     if isinstance(module, nn.RNNBase):
         module.dropout = 0.0
 
 
-# types of attributes that are replaced, not changed; and of hooks, which nobody adds here
+# types of attributes that need no copy: immutable ones, and OrderedDict, which holds hooks
 _CONSTANT = {bool, int, float, str, tuple, type(None), OrderedDict}
 
 

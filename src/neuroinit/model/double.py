@@ -1,4 +1,4 @@
-"""A copy of a model in float64, for tests whose outcome rounding must not decide."""
+"""A copy of a model in float64, for tests that rounding errors could disturb."""
 
 from __future__ import annotations
 

@@ -25,12 +25,13 @@ LOSS_SEED = 2**30  # added to the seed of a pass for random numbers in `loss_fn`
 class Evaluation:
     """Losses of a model at a point; the base of :class:`~neuroinit.model.session.Session`.
 
-    Every evaluation starts from the same buffers and random numbers, on every engine.
+    Every evaluation starts from the same buffers and the same random seed, in every engine.
 
     Args:
         point: The values that the model holds.
-        scale_variables: Parameter name -> scalar tensor equal to one that stands for its scale.
-        autocast: Dtype of the forward passes; ``None`` for the model's own.
+        scale_variables: Parameter name -> scalar one by which the kernels multiply the weight; its
+            gradient is the derivative by the scale.
+        autocast: Dtype of the forward passes; ``None`` for the dtype of the model.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Evaluation:
 
         Args:
             batch: A prepared batch.
-            seed: Of the random numbers in the forward pass; the problem's own by default.
+            seed: Random seed of the forward pass; ``problem.seed`` by default.
         """
         losses = self._losses(batch, self.problem.seed if seed is None else seed)
         return mean_loss(losses, self.problem.layout.size(batch))
@@ -57,7 +58,7 @@ class Evaluation:
         try:
             with torch.no_grad():
                 return float(self.loss(batch))
-        except RuntimeError:  # the loss takes a gradient itself; any other error is raised again
+        except RuntimeError:  # the loss calls autograd; any other error is raised again here
             return float(self.loss(batch).detach())
 
     def losses(
@@ -67,8 +68,8 @@ class Evaluation:
 
         Args:
             batch: A prepared batch.
-            pieces: Which samples, as ``(start, stop)``.
-            one_forward: Take slices of one forward pass of the whole batch.
+            pieces: The samples of every piece, ``(start, stop)``.
+            one_forward: Pieces are slices of one forward pass of the whole batch.
         """
         problem = self.problem
         if not one_forward:
@@ -95,8 +96,8 @@ class Evaluation:
 
         Args:
             batch: A prepared batch.
-            pieces: Consecutive pieces of the samples that count.
-            rows: Which samples count; by default all.
+            pieces: Consecutive pieces of the samples in ``rows``.
+            rows: The samples whose loss is computed; by default all.
 
         Raises:
             NotSeparableError: If the losses cannot be kept apart.
@@ -121,8 +122,8 @@ class Evaluation:
         return self._forward(self.problem.prepare((inputs, None)), self.problem.seed)[0]
 
     def run(self, batch: Batch) -> None:
-        """A forward pass without a result; without a loss a batch may be inputs alone."""
-        self.problem.traits.draws = True  # a pass in which hooks change weights is not repeated
+        """A forward pass whose output is not used. Without a loss, a batch may be inputs alone."""
+        self.problem.traits.draws = True  # never repeat the pass: its hooks change weights
         if self.problem.has_loss:
             self._losses(batch, self.problem.seed)
         elif isinstance(batch, Tensor):
@@ -137,7 +138,7 @@ class Evaluation:
             )
 
     def _losses(self, batch: Batch, seed: int) -> Tensor:
-        """What the user's loss returns: a scalar, or one loss a sample."""
+        """The value of the user's loss: a scalar, or one loss a sample."""
         compute_loss, loss_fn = self.problem.compute_loss, self.problem.loss_fn
         if compute_loss is None:
             output, target = self._forward(batch, seed)
@@ -153,7 +154,7 @@ class Evaluation:
         return loss
 
     def _losses_of(self, output: Any, target: Any, pieces: Sequence[Interval]) -> Iterator[Tensor]:
-        """The mean losses of pieces from the output of all samples."""
+        """Yield the mean loss of each piece, from the output for all samples."""
         together = losses_of_pieces(self.problem.loss_fn, output, target, pieces)
         if together is not None:
             yield from together.unbind()
@@ -176,26 +177,26 @@ class Evaluation:
         ((output, target),) = self._repeatable((run, seed))
         return (map_tensors(at_least_float32, output) if self.autocast else output), target
 
-    def _interruptible(self) -> AbstractContextManager[None]:
-        """Ctrl-C is handled at once where the user's own code runs."""
+    def _interruptible(self) -> AbstractContextManager[object]:
+        """A context in which Ctrl-C is not delayed, for the user's code."""
         return allowed(Where.USER_CODE)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def _autocast(self) -> AbstractContextManager[object]:
         if self.autocast is None:
             return nullcontext()
         return torch.autocast(self.problem.device.type, self.autocast, cache_enabled=False)
 
-    def _reset(self, batch: Batch) -> Any:
-        """Copies of the batch and of the buffers."""
+    def _reset(self, batch: Batch) -> Batch:
+        """Reset the buffers of the model to copies of their values; return a copy of the batch."""
         if self._context.pieces is not None and self._context.pieces.losses:
-            self._context.pieces.losses.clear()  # of a pass that is repeated
+            self._context.pieces.losses.clear()  # they are from a pass that is repeated now
         for module, key, buffer in self.problem.buffers:
             module._buffers[key] = buffer.clone()
         return map_tensors(torch.clone, batch)
 
 
 def _rows(values: Any, rows: list[int] | None) -> Any:
-    """Some entries of a tensor along its first dimension."""
+    """Select rows of a tensor along its first dimension; ``None`` selects all."""
     if rows is None:
         return values
     if not isinstance(values, Tensor):

@@ -1,4 +1,4 @@
-"""Losses, gradients and derivatives that cannot be used: not finite, or exactly zero."""
+"""Errors for losses, gradients and derivatives that are not finite or exactly zero."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_graph(loss: Tensor) -> None:
 
 
 def why_not_finite(batch: Batch) -> str:
-    """What in a batch may make its loss not finite, as a sentence; empty if nothing is found."""
+    """A sentence about NaN, inf or ignored labels in a batch; empty if there are none."""
     found: list[str] = []
 
     def look(tensor: Tensor) -> None:
@@ -64,7 +64,7 @@ def why_not_finite(batch: Batch) -> str:
 
 @contextmanager
 def explained(batch: Batch) -> Iterator[None]:
-    """Say what in the batch may be the cause if something is not finite."""
+    """Add the possible cause in the batch to a ``NonFiniteError`` that is raised inside."""
     try:
         yield
     except NonFiniteError as error:
@@ -97,7 +97,7 @@ def check_zero_norms(norms: Tensor, tolerated: int | None = None) -> None:
 def check_finite_parts(
     parts: Sequence[Tensor], names: Sequence[str], what: str = "The gradient"
 ) -> None:
-    """Raise if a part is not finite, and name the parameters that it belongs to."""
+    """Raise if the part of a parameter is not finite, and name the parameters."""
     bad = [n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part).all()]
     if bad:
         raise NonFiniteError(f"{what} is not finite in {listed(bad)}. {_TOO_LARGE}")

@@ -1,4 +1,4 @@
-"""Where the parameters of a model stand: a value that is passed to whatever evaluates the model."""
+"""A point: the values of all parameters at which a model is evaluated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Point:
         """The point ``theta + step``: new leaves, the same scales.
 
         Args:
-            steps: Parameter name -> what is added; other parameters stay.
+            steps: Parameter name -> step; other parameters do not change.
         """
         values = {
             n: (t.detach() + steps[n] if n in steps else t.detach()).requires_grad_(t.requires_grad)
@@ -53,9 +53,9 @@ class Point:
 
         Args:
             second_order: Use operators that can be differentiated twice.
-            scale_variables: Differentiate by one scalar a weight where the weight is used, see
-                ``kernels/products/linear_and_convolution.py``. Only for one first backward with its
-                graph, followed by :meth:`Session.second_backward`.
+            scale_variables: Multiply every weight by a scalar variable where it is used, to get the
+                derivative by its scale, see ``kernels/products/linear_and_convolution.py``. Only
+                for one backward with ``create_graph``, then :meth:`Session.second_backward`.
             autocast: Use the problem's autocast dtype, if it has one.
         """
         return self.problem.session_type.open(self, second_order, scale_variables, autocast)

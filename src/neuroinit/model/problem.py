@@ -54,21 +54,21 @@ class Problem:
         model: Any module; wrappers (DDP, ``torch.compile``, Fabric) are removed.
         loss_fn: ``loss_fn(output, target)`` for batches ``(inputs, targets)``.
         compute_loss: ``compute_loss(model, batch)`` for any other kind of batch.
-        selection: Which parameters take part.
-        autocast: Dtype of the model's forward passes; ``None`` for its own.
+        selection: Which parameters get a scale and are differentiated by.
+        autocast: Dtype of the forward passes; ``None`` for the dtype of the model.
         ranks: The processes that share the work on every batch.
-        layout: How samples lie in a batch.
+        layout: Where the samples are in a batch, and how it is cut.
 
     Attributes:
         parameters: Name -> the user's parameter.
         original: Name -> the user's values, in float32 or wider.
-        start: The same with fresh values for the tensors that a method draws: ``W``.
+        start: Name -> ``W_k``: ``original``, or fresh values for the tensors that a method draws.
         trainable: Names of the parameters that require a gradient.
         scaled: Names of the parameters that get a scale.
-        differentiated: Names of the parameters whose gradients are looked at.
+        differentiated: Names of the parameters that the loss is differentiated by.
         zeros: Names of trainable tensors that are all zero.
         drawn: Name -> how fresh values are drawn.
-        buffers: The model's buffers, and which module holds them under which key.
+        buffers: ``(module, key, buffer)`` for every buffer of the model.
     """
 
     session_type: ClassVar[type[Session]] = Session
@@ -113,7 +113,10 @@ class Problem:
         self.seed = new_seed()
         self.traits = Traits()
         self._warned: set[str] = set()
-        self._prepared: tuple[Any, Any] = (None, None)  # the last prepared batch, and as given
+        self._prepared: tuple[Batch, Batch] = (
+            None,
+            None,
+        )  # the last one, prepared and as given
 
     def _values(self) -> dict[str, Tensor]:
         """The user's values, in float32 or wider."""
@@ -141,8 +144,8 @@ class Problem:
         synced = [n for n, m in self.model.named_modules() if isinstance(m, nn.SyncBatchNorm)]
         if synced and not self.ranks.alone:
             raise ValueError(
-                f"`{synced[0]}` is a SyncBatchNorm, which waits for all ranks, and each computes "
-                "sub-batches of its own. Optimize before `convert_sync_batchnorm`."
+                f"`{synced[0]}` is a SyncBatchNorm, which waits for all ranks, but every rank "
+                "computes other sub-batches. Optimize before `convert_sync_batchnorm`."
             )
         if not trainable(self.model):
             raise ValueError(
@@ -151,7 +154,7 @@ class Problem:
             )
 
     def warn_once(self, message: str) -> None:
-        """Warn, unless this problem has given the same warning before."""
+        """Warn, unless the same warning was given for this problem before."""
         if message not in self._warned:
             self._warned.add(message)
             warn(message)
@@ -183,12 +186,12 @@ class Problem:
         return Point(self, values, factors)
 
     def at_values(self, values: Mapping[str, Tensor]) -> Point:
-        """The point at tensors of the caller's, by name; other parameters stand at the start."""
+        """The point with given values, by name; other parameters have their start values."""
         return Point(self, {**self.start, **values}, {})
 
     # -- batches -----------------------------------------------------------------------------------
 
-    def prepare(self, batch: Batch) -> Any:
+    def prepare(self, batch: Batch) -> Batch:
         """The batch on the model's device; in float32 if the model is in half precision."""
         if self.has_loss and self.compute_loss is None:
             check_pair(batch)
@@ -201,7 +204,7 @@ class Problem:
         return prepared
 
     def is_ragged(self, batch: Batch) -> bool:
-        """Whether a prepared batch is :func:`ragged`; one from the CPU is looked at there."""
+        """Whether a prepared batch is :func:`ragged`; reads it on the CPU if it came from there."""
         prepared, given = self._prepared
         return ragged(given if batch is prepared else batch)
 
@@ -226,7 +229,7 @@ class Problem:
         return to_cpu_double(gram_matrix(gradients))
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
-        """Values of every parameter's shard (one row a name), summed over shards; here one."""
+        """Sum the values of every parameter's shards (one row a name); here there is one shard."""
         return values
 
     def by_scales(self, gradient: Tensor) -> Tensor:

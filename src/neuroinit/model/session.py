@@ -1,4 +1,4 @@
-"""A model that holds the values of a point for a while: losses and gradients there."""
+"""A session: the model holds the values of a point; computes losses and gradients there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Session(Evaluation):
     def open(
         cls, point: Point, second_order: bool, scale_variables: bool, autocast: bool
     ) -> Iterator[Session]:
-        """Borrow the model: the point's values, training mode, dropout off; then give it back."""
+        """Put the point's values in the model, training mode without dropout; then restore it."""
         problem = point.problem
         with borrowed(problem.model, second_order):
             if "_original_forward" in vars(problem.model):  # Accelerate's wrapper: autocast is on
@@ -39,7 +39,7 @@ class Session(Evaluation):
 
     @torch.no_grad()  # a model may enable gradients in its forward pass
     def scale_weight(self, module: nn.Module, name: str, factor: float) -> None:
-        """Multiply the weight that a module holds, which is a parameter of this name, in place."""
+        """Multiply the weight of a module in place; ``name`` is the parameter's name."""
         weight = module._parameters["weight"]
         if weight is not None:
             weight.mul_(factor)
@@ -55,7 +55,7 @@ class Session(Evaluation):
     ) -> tuple[Tensor, ...]:
         """The gradient of a loss by parameters; zeros for those that the loss does not use.
 
-        Whether it is finite is checked by the caller, because that waits for the device.
+        The caller checks whether it is finite, because this check synchronizes with the device.
 
         Raises:
             ValueError: If the loss has no graph.
@@ -81,7 +81,7 @@ class Session(Evaluation):
         """``<W_k, d(sum_i <outputs_i, vectors_i>)/dtheta_k>`` for every scale ``w_k``.
 
         Args:
-            outputs: Gradients; those without a graph do not count.
+            outputs: Gradients; those without a graph are ignored.
             vectors: Their directions, of the same shapes.
             retain_graph: Keep the graph for a further call.
 
@@ -110,7 +110,7 @@ class Session(Evaluation):
         return self._by_scales(found)
 
     def _by_scales(self, found: Sequence[Tensor | None]) -> Tensor:
-        """The derivative by the scales from those by the scaled tensors and the variables."""
+        """The derivative by the scales, from those by scaled tensors and by scale variables."""
         problem, scales = self.problem, self.point.scales
         zero = torch.zeros(
             (), dtype=sum_dtype(problem.start[problem.trainable[0]]), device=problem.device
@@ -132,9 +132,9 @@ class Session(Evaluation):
     # -- several pieces of a batch in one pass -----------------------------------------------------
 
     def piece_parameters(self, pieces: Sequence[Interval], names: Sequence[str]) -> PieceParameters:
-        """Leaves whose gradients are those of pieces that lie one after the other.
+        """Leaves that receive the gradient of every piece separately; pieces are consecutive.
 
-        A scaled weight without a scale variable has none: its derivative is taken by the weight.
+        A scaled weight without a scale variable gets no leaf: it is differentiated by itself.
         """
         variables = self.scale_variables
         without = {n for n in self.problem.scaled if n not in variables} if variables else set()
@@ -148,7 +148,7 @@ class Session(Evaluation):
 
     @contextmanager
     def separating(self, pieces: PieceParameters) -> Iterator[None]:
-        """Passes inside keep the gradients of pieces apart."""
+        """A context in which passes compute the gradient of every piece separately."""
         self._context.pieces = pieces
         try:
             yield
@@ -157,13 +157,13 @@ class Session(Evaluation):
 
 
 def consecutive(pieces: Sequence[Interval]) -> tuple[Interval, ...]:
-    """Pieces of the same sizes, one after the other."""
+    """Intervals of the same lengths, one after the other from 0."""
     edges = itertools.accumulate((stop - start for start, stop in pieces), initial=0)
     return tuple(itertools.pairwise(edges))
 
 
 def _scale_variables(point: Point) -> dict[str, Tensor]:
-    """A scalar one for every scale that is not zero; others are differentiated by their weight."""
+    """A scalar one for every nonzero scale; zero scales are differentiated by their weight."""
     problem = point.problem
     names = [n for n in problem.scaled if point.scales.get(n, 1.0) != 0]
     if not names:

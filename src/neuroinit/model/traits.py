@@ -1,4 +1,4 @@
-"""Facts about a model that are found by trying."""
+"""Properties of a model that are found by tests."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ Outcome = TypeVar("Outcome")
 
 @dataclass
 class Traits:
-    """Facts about a model that are found by trying; ``gradients/passes/trials.py`` has the trials.
+    """Properties of a model that are found by tests, see ``gradients/passes/trials.py``.
 
     Args:
-        independent: Whether the loss of a sample does not depend on the samples beside it: one
-            answer for batches that are not ragged (``False``) and one for those that are. What was
-            not tried yet is missing.
-        separable: Whether one pass over several pieces can keep their gradients apart; ``None`` if
-            that was not tried yet.
+        independent: Whether the loss of a sample does not depend on the other samples. Keys: is the
+            batch ragged? A missing key was not tested yet.
+        separable: Whether one pass over several pieces gives the gradient of each; ``None`` if not
+            tested yet.
         targets_in_losses: Whether targets only enter loss functions of torch, see
-            ``gradients/agreement.py``; ``None`` if that was not tried yet.
-        draws: Whether a pass has drawn random numbers from the generators of the process.
+            ``gradients/agreement.py``; ``None`` if not tested yet.
+        draws: Whether a pass has drawn from the global random generators.
     """
 
     independent: dict[bool, bool] = field(default_factory=dict)
@@ -32,10 +31,10 @@ class Traits:
     draws: bool = False
 
     def repeatable(self, *runs: tuple[Callable[[], Outcome], int]) -> list[Outcome]:
-        """What passes return, each with the random numbers of its seed.
+        """Run passes, each with its random seed, and return their results.
 
-        torch's generators are used by all threads of the process, so they are seeded only for
-        models that draw from them. That shows in the first such pass, which is then repeated.
+        All threads of the process share torch's generators, so they are seeded only for models
+        that draw from them. The first pass that draws is detected and repeated.
 
         Args:
             runs: Functions that run the model or the loss, and their seeds.

@@ -86,7 +86,7 @@ def fixup_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
 def _draw(
     name: str, kind: type[Initialization], model: nn.Module, options: Mapping[str, Any]
 ) -> Result:
-    """Draw fresh values and apply them."""
+    """Draw fresh values and put them in the model."""
     fields, passed = o.checked_fields(name, kind, dict(options))
     result = optimize(model, (), None, kind(**fields), **passed)
     result.apply_(model)

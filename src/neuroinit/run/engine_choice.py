@@ -1,4 +1,4 @@
-"""Which engine runs, in which micro-batches, by how much memory the graphs of a step take."""
+"""Chooses the engine and the micro-batch, from the memory that the graphs of a step need."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ KEEP, STREAM = Keep(), Stream()
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (KEEP, STREAM, Differences())}
 LEAST_MEMORY_FIRST = (STREAM, KEEP)
 
-CPU_SHARE = 0.5  # of the free memory: other processes use it, too
-DEVICE_SHARE = 0.8
-WORK = 3.0  # the second backward through a graph needs about three times as much again
-PEAK = 2.5  # memory at the peak over that of the graphs, if one pass is taken over several pieces
-UNKNOWN = 2**62
-CGROUP = Path("/sys/fs/cgroup")  # where a container finds its own limits
+CPU_SHARE = 0.5  # share of the free memory that is used; other processes need some, too
+DEVICE_SHARE = 0.8  # the same for an accelerator
+WORK = 3.0  # the second backward through a graph needs about three times the graph's memory more
+PEAK = 2.5  # peak memory over that of the graphs, if one pass computes several pieces
+UNKNOWN = 2**62  # bytes, if the free memory is not known
+CGROUP = Path("/sys/fs/cgroup")  # the memory limits of a container
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Schedule:
     """How a step is computed.
 
     Args:
-        engine: ``None`` if it is chosen automatically and not chosen yet.
-        microbatch: Most samples in a pass.
+        engine: The engine; ``None`` if it is to be chosen automatically.
+        microbatch: Most samples in a pass; ``None`` for no limit.
     """
 
     engine: Engine | None
@@ -87,10 +87,10 @@ def choose_schedule(
 def _fitting(
     point: Point, batch: Batch, plan: Plan, wanted: Schedule, memory_limit: int | None
 ) -> Schedule:
-    """Keep, stream, or stream in micro-batches, whichever fits first.
+    """The first of keep, stream, and stream in micro-batches that fits into memory.
 
-    The memory of a graph is measured on one piece. Every kept piece also has a gradient, its copy
-    as a flat vector, and a direction. Raises if the model cannot be differentiated twice.
+    The memory of a graph is measured on one piece. `keep` also holds three vectors a piece: its
+    gradient, a flat copy of it, and its direction. Raises if an operator has no double backward.
     """
     problem = point.problem
     wanted = _streamed_in_quarters(problem, batch, plan, wanted)
@@ -111,14 +111,14 @@ def _fitting(
         found = "to be had" if memory_limit is None else "of `memory_limit`"
         problem.warn_once(
             f"A step needs about {_megabytes(need.streamed(microbatch or need.samples))}, more "
-            f"than {_megabytes(limit)} {found}. Smaller pieces than these are not possible, a "
-            "smaller batch is; trying all the same.",
+            f"than {_megabytes(limit)} {found}. Smaller pieces are not possible; use a smaller "
+            "batch if memory runs out. The step is tried nevertheless.",
         )
     return Schedule(STREAM, microbatch)
 
 
 def _trial_piece(plan: Plan, wanted: Schedule) -> Interval:
-    """The largest piece; a trial is no larger than a step."""
+    """The piece whose memory is measured: the largest, or a micro-batch of it."""
     start, stop = max(plan.pieces, key=lambda piece: piece[1] - piece[0])
     if wanted.engine is STREAM and wanted.microbatch:
         stop = min(stop, start + wanted.microbatch)
@@ -126,7 +126,7 @@ def _trial_piece(plan: Plan, wanted: Schedule) -> Interval:
 
 
 class _Need:
-    """Bytes that a step takes, from the graph of its largest piece."""
+    """Estimates the bytes that a step needs, from the graph of its largest piece."""
 
     def __init__(self, point: Point, batch: Batch, plan: Plan, wanted: Schedule) -> None:
         problem = point.problem
@@ -136,7 +136,7 @@ class _Need:
         self.vector = sum(t.numel() * t.element_size() for t in tensors)
         self.copied = takes_copies(problem, plan) and may_be_separable(problem)
         apart = plan.one_forward and not self.copied
-        self.together = not apart and may_be_separable(problem)  # several in one pass
+        self.together = not apart and may_be_separable(problem)  # one pass computes several pieces
         self.samples, self.vectors = plan.largest, 4 * self.vector
         if self.together and not self.copied:
             self.samples = max(self.samples, streamed_samples(problem, batch, plan))
@@ -144,7 +144,7 @@ class _Need:
             self.vectors = (1 + 3 * pieces) * self.vector
 
     def kept(self) -> float:
-        """Of `keep`; with one forward pass, further graphs share about half of the first."""
+        """Bytes of `keep`; in one forward pass, each further graph adds half of the first."""
         count = len(self.sizes)
         share = (1 + count) / 2 if self.plan.one_forward else sum(self.sizes) / self.plan.largest
         share = count if self.copied else share
@@ -153,11 +153,11 @@ class _Need:
         return peak + 3 * count * self.vector
 
     def streamed(self, samples: int) -> float:
-        """Of `stream` with so many samples at once."""
+        """Bytes of `stream` with at most ``samples`` samples in a pass."""
         return self._per_sample * samples + self.vectors
 
     def samples_within(self, limit: float) -> int:
-        """The most samples at once for which `stream` stays within a limit."""
+        """The most samples in a pass with which `stream` needs at most ``limit`` bytes."""
         fits = int(max(limit - self.vectors, 0) / self._per_sample)
         return max(1, min(fits, self.samples))
 
@@ -167,7 +167,7 @@ class _Need:
 
 
 def _streamed_in_quarters(problem: Problem, batch: Batch, plan: Plan, wanted: Schedule) -> Schedule:
-    """`stream` takes a quarter of the batch at most: about the memory of a training step."""
+    """For `stream`, a micro-batch of a quarter of the batch: about a training step's memory."""
     most = streamed_samples(problem, batch, plan)
     cuttable = wanted == Schedule(STREAM) and plan.largest > most and not plan.one_forward
     if not cuttable or not samples_are_independent(problem, batch):
@@ -184,7 +184,7 @@ def graph_bytes(point: Point, batch: Batch, piece: tuple[int, int], one_forward:
         if tensor.layout == torch.strided:  # sparse gradients are small and have no storage
             address, size = _memory(tensor)
             seen[address] = size
-        return tensor.detach()  # an output that refers to itself would never be freed
+        return tensor.detach()  # saving the output itself would be a reference cycle
 
     try:
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
@@ -201,7 +201,7 @@ def _memory(tensor: Tensor) -> tuple[int, int]:
     try:
         storage = tensor.untyped_storage()
         return storage.data_ptr(), storage.nbytes()
-    except RuntimeError:  # a tensor of `torch.func.jvp` has no storage of its own
+    except RuntimeError:  # a tensor of `torch.func.jvp` has no storage
         return id(tensor), tensor.numel() * tensor.element_size()
 
 
@@ -210,7 +210,7 @@ def _megabytes(count: float) -> str:
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device; a very large number if that cannot be found out."""
+    """Free bytes on a device; a very large number if they cannot be determined."""
     if device.type != "cpu":
         free = free_device_memory(device)
         return UNKNOWN if free is None else free

@@ -1,4 +1,4 @@
-"""The public function that runs a method: batches in, scales out."""
+"""The public function ``optimize``, which runs a method on batches and returns its result."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def optimize(
         checkpoint: A file from which an interrupted run continues exactly; call again with the same
             arguments. It is removed when the run has ended.
         checkpoint_every: Steps between two writes of that file.
-        example: In place of ``batches``, for a classifier: some inputs, or a shape for standard
-            normal ones. Random inputs with their mean and standard deviation get random labels.
-            ``docs/evidence/trainability.md`` says how much is lost.
+        example: In place of ``batches``, for a classifier: some inputs, or a shape. Batches are
+            then random inputs with the mean and standard deviation of the example (0 and 1 for a
+            shape) and random labels. ``docs/evidence/trainability.md`` says how much is lost.
         cut: ``cut(batch, start, stop)`` returns some samples of a batch that cannot be cut along a
             dimension of its tensors, such as a graph.
         batch_dim: The dimension of samples in tensors, for example 1 for ``(time, samples, ...)``.
@@ -140,15 +140,17 @@ def optimize(
             return result
 
 
-def _ranks(model: Any, method: Any) -> Ranks:
-    """The processes that take part: all, but for drawing values of a model that is not sharded."""
+def _ranks(model: object, method: object) -> Ranks:
+    """All processes; only this one if values are drawn without data for an unsharded model."""
     sharded = isinstance(model, nn.Module) and is_sharded_model(model)
     steps = isinstance(method, Initialization) and method.steps > 0
     return ranks() if sharded or steps else Ranks()
 
 
-def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
-    """The batches; an empty tuple if an example takes their place."""
+def _data(
+    batches: Iterable[Batch] | None, example: object, compute_loss: object
+) -> Iterable[Batch]:
+    """The batches; an empty tuple if ``example`` replaces them."""
     if (batches is None) == (example is None):
         raise TypeError(
             "Pass `batches`, or `example=inputs` for random inputs like these and random labels. "
@@ -160,7 +162,7 @@ def _data(batches: Any, example: Any, compute_loss: Any) -> Any:
 
 
 def _outputs(problem: Problem) -> Callable[[Tensor], Any]:
-    """The model's output for a batch of inputs, at its start."""
+    """A function that computes the model's output at its start values, for given inputs."""
 
     def outputs(inputs: Tensor) -> Any:
         with problem.at(problem.unit_scales).session() as session, torch.no_grad():
@@ -192,7 +194,9 @@ def _problem(
     return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast, layout)
 
 
-def _check(method: Any, engine: str, microbatch: Any, memory_limit: Any, on_step: Any) -> None:
+def _check(
+    method: Any, engine: str, microbatch: object, memory_limit: object, on_step: object
+) -> None:
     check_instance("method", method, Initialization, "a method such as `NIO()`")
     check_choice("engine", engine, (AUTO, *ENGINES))
     if engine not in (AUTO, *method.engines):

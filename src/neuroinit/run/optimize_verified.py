@@ -1,4 +1,4 @@
-"""A method for the optimizer that comes after it: run it, then verify what it found."""
+"""Runs a method, then verifies its result by short trainings with the user's optimizer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neuroinit.run.optimize import optimize
 from neuroinit.run.results.result import Result
 from neuroinit.run.verify import BRANCHES, LAYERS, WHOLE, verified
 
-KEPT = 16  # batches: 4 validate, 12 train
+KEPT = 16  # batches for the trainings: 4 to validate, 12 to train
 PASSED = ("compute_loss", "autocast", "cut", "batch_dim", "targets")
 
 
@@ -33,7 +33,7 @@ class KeptBatches:
     """Yields a user's batches and keeps the first of them.
 
     Args:
-        batches: Any iterable; a generator stays one that can be used once.
+        batches: Any iterable; a generator can still be iterated over only once.
     """
 
     def __init__(self, batches: Iterable[Batch]) -> None:
@@ -46,7 +46,7 @@ class KeptBatches:
             yield batch
 
     def filled(self) -> list[Batch]:
-        """As many as are kept, or all that there are; a run may have stopped before."""
+        """The first ``KEPT`` batches, or all if there are fewer; reads those not yet read."""
         for _ in self if len(self.kept) < KEPT else ():
             if len(self.kept) >= KEPT:
                 break
@@ -61,11 +61,11 @@ def optimize_verified(
     optimizer: OptimizerLike,
     options: Mapping[str, Any],
 ) -> Result:
-    """The result of :func:`optimize`, as far as short trainings with the optimizer confirm it.
+    """The result of :func:`optimize`, or another one if short trainings do not confirm it.
 
     Args:
         model: Any module.
-        batches: As for :func:`optimize`, of which the first 16 are kept.
+        batches: As for :func:`optimize`; the first 16 are kept.
         loss_fn: As for :func:`optimize`.
         method: As for :func:`optimize`.
         optimizer: The optimizer, or a function of parameters that makes it.
@@ -91,11 +91,11 @@ def _alternative(
     method: Initialization,
     options: Mapping[str, Any],
 ) -> dict[str, Result]:
-    """Other scales that are worth a training, since they raise the agreement on a held-out batch.
+    """Another result to try, by name, if it raises the agreement on a held-out batch; or none.
 
-    Small branches for a network that has some, else unit variance of every layer: in residual
-    networks and transformers that does harm, which short trainings do not always show. See
-    ``docs/evidence/defaults.md``.
+    It has small branches if the network has residual branches, else unit variance of every layer.
+    Unit variance harms residual networks and transformers, and short trainings do not always show
+    it. See ``docs/evidence/defaults.md``.
     """
     layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
     problem = Problem(model, loss_fn, options.get("compute_loss"), layout=layout)
@@ -109,7 +109,7 @@ def _alternative(
             if residual:
                 tried = SmallBranches(include=include, exclude=exclude)
             result = optimize(model, batches, loss_fn, tried, progress=False, **passed)
-    except (GradientError, ValueError):  # it is not for this model or these batches
+    except (GradientError, ValueError):  # not possible for this model or these batches
         return {}
     return {BRANCHES if residual else LAYERS: result} if _agrees_more(result) else {}
 

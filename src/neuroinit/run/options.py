@@ -20,7 +20,7 @@ from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.rules import Rule
 from neuroinit.methods.updates import Update
 from neuroinit.model.arguments.optimizers import OptimizerLike
-from neuroinit.model.parameters.selection import LooksAt
+from neuroinit.model.parameters.selection import ParameterFilter
 from neuroinit.model.problem import ComputeLoss
 from neuroinit.run.loop.run import OnStep
 
@@ -29,7 +29,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class RunOptions(TypedDict, total=False):
-    """Arguments of :func:`optimize` that say nothing of the model, its data, loss and method."""
+    """Arguments of :func:`optimize` that do not concern the model, data, loss or method."""
 
     engine: str
     microbatch: int | None
@@ -80,7 +80,7 @@ class NIOFields(MethodOptions, total=False):
     split: str
     batch_stats: str
     rule: Rule | None
-    gradients_of: LooksAt | None
+    gradients_of: ParameterFilter | None
     min_bias_scale: float | None
 
 
@@ -98,7 +98,7 @@ class GradInitFields(MethodOptions, total=False):
     through_update: bool
     overlap: float
     update: Update
-    gradients_of: LooksAt | None
+    gradients_of: ParameterFilter | None
     min_bias_scale: float | None
 
 
@@ -112,7 +112,7 @@ class MetaInitFields(MethodOptions, total=False):
     momentum: float
     eps: float
     update: Update | None
-    scales_of: LooksAt | None
+    scales_of: ParameterFilter | None
     batch_stats: str
     sign_flips: bool
 
@@ -169,9 +169,9 @@ def shows_options(
     """Decorate a function with ``**options`` so that its signature lists them.
 
     Args:
-        options: A TypedDict: names and types of the options.
-        kind: Its fields have the defaults.
-        *others: Functions whose arguments have the defaults of the other options.
+        options: A TypedDict with the names and types of the options.
+        kind: The method whose fields have the defaults of the options.
+        *others: Functions whose arguments have the defaults of options that are not fields.
     """
     signatures = [inspect.signature(other).parameters for other in others]
     defaults = {name: p.default for each in signatures for name, p in each.items()}
@@ -191,7 +191,7 @@ def shows_options(
 
 
 def _text(hint: Any) -> Any:
-    """A type as it is written: to evaluate the types of all options takes 50 ms."""
+    """The source text of a type, because evaluating the types of all options takes 50 ms."""
     return getattr(hint, "__forward_arg__", hint)
 
 
@@ -204,12 +204,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def checked_fields(
     name: str, kind: type[Initialization], options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of a method, and the options of :func:`optimize`; raise for any other name.
+    """Split options into fields of a method and options of :func:`optimize`; raise for others.
 
     Args:
-        name: The function that was called, for the message.
-        kind: The method.
-        options: What was passed.
+        name: The name of the function that was called, for the error message.
+        kind: The class of the method.
+        options: The keyword arguments of the function.
     """
     known = [field.name for field in dataclasses.fields(kind)]
     passed = {k: v for k, v in options.items() if k in OptimizeOptions.__annotations__}

@@ -1,8 +1,8 @@
-"""Short trainings of copies of a model's parameters, with the user's own optimizer.
+"""Rollouts: short trainings of copies of a model's parameters, with the user's optimizer.
 
-With several ranks each computes the gradient of its own batch, and all step by the mean gradient of
-all samples, as DistributedDataParallel does. So the parameters are the same on all ranks, and so
-are the scores, which are means over the samples of all ranks.
+With several ranks, each rank computes the gradient of its batch, and all take a step with the mean
+gradient of all samples, as DistributedDataParallel does. Scores are means over the samples of all
+ranks. So parameters and scores are the same on all ranks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,9 +31,9 @@ class Rollout:
 
     Args:
         problem: The model and its loss; its ranks train together.
-        values: The parameters at the start, by name; the same on all ranks.
+        values: Parameter name -> value at the start; the same on all ranks.
         optimizer: As for :func:`twin_of`.
-        rate_factor: Factor of its learning rate.
+        rate_factor: Factor of the optimizer's learning rate.
     """
 
     def __init__(
@@ -61,8 +60,8 @@ class Rollout:
         """Whether a loss was not finite; no further steps are taken then."""
         return bool(self.losses) and not math.isfinite(self.losses[-1])
 
-    def train(self, batches: Iterator[Any], steps: int) -> None:
-        """Some optimizer steps."""
+    def train(self, batches: Iterator[Batch], steps: int) -> None:
+        """Take optimizer steps; stop if a loss is not finite."""
         with self._point.session() as session:
             for _ in range(steps):
                 if self.diverged:
@@ -87,7 +86,7 @@ class Rollout:
     def _mean_over_ranks(
         self, loss: Tensor, gradients: Sequence[Tensor | None], size: int
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """The loss and the gradients of the samples of all ranks; ``None`` if no rank has one."""
+        """Mean loss and gradients over the samples of all ranks; ``None`` if no rank has one."""
         ranks = self.problem.ranks
         if ranks.alone:
             return loss, gradients
@@ -101,7 +100,7 @@ class Rollout:
         return torch.full_like(loss, weighted / total), known
 
     def evaluate(self, batches: Sequence[Batch]) -> list[float]:
-        """The loss on every batch of all ranks; infinite where it is not finite."""
+        """The mean loss on every batch, over all ranks; infinite if it is not finite."""
         with self._point.session() as session:
             found = [session.loss_value(self.problem.prepare(batch)) for batch in batches]
         losses = [loss if math.isfinite(loss) else math.inf for loss in found]
@@ -123,14 +122,14 @@ def split_batches(
     layout: BatchLayout = SAMPLES_FIRST,
     ranks: Ranks = ALONE,
 ) -> tuple[list[Batch], list[Batch]]:
-    """Batches for the scores, and batches to train on, of other samples.
+    """Split batches into some for validation and some for training, with different samples.
 
-    With eight batches or more the first four give the scores. With fewer, a quarter of every batch
-    does.
+    Of eight batches or more, the first four validate. Of fewer, a quarter of every batch does.
 
     Args:
         batches: The same number on every rank.
-        least: Fewest samples of a batch.
+        least: Fewest samples in a batch.
+        layout: Where the samples are in a batch.
         ranks: All of them get the same number of batches.
     """
     if len(batches) >= 2 * VALIDATION_BATCHES:
@@ -149,14 +148,14 @@ def split_batches(
         return held, training
     size = sizes[0] - cuts[0]
     count = ranks.least(min(VALIDATION_BATCHES, size // least))
-    parts = sub_batches(size, count, 0.0, "cover")  # several, so that their noise can be seen
+    parts = sub_batches(size, count, 0.0, "cover")  # several, to estimate the noise
     return [cut(held[0], start, stop) for start, stop in parts], training
 
 
 def lead(start: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """The mean decrease of losses against those of the start, and its standard error.
+    """The mean over batches of ``start - theirs``, and its standard error.
 
-    The difference of logarithms if all losses are positive, so that one batch with a large loss
+    If all losses are positive, their logarithms are compared, so that one batch with a large loss
     does not dominate.
     """
     if min(*start, *theirs) > 0:

@@ -1,13 +1,13 @@
-"""A check before a model is changed: short trainings from its own values and from the result.
+"""Compares short trainings from the model's values and from a result before the result is applied.
 
-Besides the result, other scales are tried if NIO's default rule is used and the agreement confirms
-them: small residual branches, or one factor for every layer of a network without branches; else
-the result with its log-scales halved. The best one is applied, or nothing. All trainings use the
-user's optimizer and the same batches, on copies of the parameters. Other batches validate: a start
-has to be better than the model as it is by more than the noise between them. It also has to hold at
-twice the learning rate, which a start close to divergence does not. If the default rule has found
-that the network is dead or explodes, the start only must not be worse: a dead network rests on a
-plateau that is longer than these trainings.
+Besides the result, other scales are tried if NIO's default rule is used and they raise the
+agreement: small residual branches, or one factor for every layer of a network without branches;
+else the result with halved log-scales. The best start is applied, or nothing. All trainings use the
+user's optimizer and the same batches, on copies of the parameters. Other batches validate: the loss
+of a start has to be lower than that of the model by more than the noise between batches. It also
+has to be lower at twice the learning rate, where a start close to divergence fails. If the default
+rule has found that the network is dead or explodes, a start must only not be worse, because the
+loss of a dead network may not move during these trainings.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Rollout, lead, mean, split_batches
 
-STEPS = 12  # of a training; three of them at most
-FASTER_STEPS = 18  # of the training at a higher learning rate: 54 steps in all
+STEPS = 12  # steps of a training; there are at most three of these
+FASTER_STEPS = 18  # steps of the training at a higher learning rate: 54 steps in all
 HIGHER_RATE = 2.0  # factor of the learning rate
-STANDARD_ERRORS = 2.0  # by which a result has to be better
+STANDARD_ERRORS = 2.0  # by which the loss of a result has to be lower
 WHOLE, HALF, LAYERS, BRANCHES = "whole", "half", "layer by layer", "to residual branches"
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
@@ -56,18 +56,18 @@ def verified(
     progress: bool = False,
     diagnoses: bool = False,
 ) -> Result:
-    """One of the results, as far as short trainings confirm it; its ``verified`` says what is.
+    """The best result by short trainings, all or half of it, or none; see its ``verified``.
 
     Args:
         model: Any module.
-        results: That of the method (``"whole"``), and others by name.
-        batches: Batches that train and batches that validate.
+        results: Name -> result; ``"whole"`` is the result of the method.
+        batches: Batches to train on and to validate.
         loss_fn: As for :func:`optimize`.
         compute_loss: As for :func:`optimize`.
         optimizer: The optimizer, or a function of parameters that makes it.
-        layout: How samples lie in a batch.
+        layout: Where the samples are in a batch.
         progress: Show a progress bar.
-        diagnoses: The method changes a network only if it is dead or explodes.
+        diagnoses: Whether the method changes a network only if it is dead or explodes.
     """
     first = results[WHOLE]
     options = {name: (found, 1.0) for name, found in results.items() if _changes(found)}
@@ -120,9 +120,9 @@ class _Trial:
         self.diverges = not mean(self.start) <= 2 * abs(losses[0])
 
     def decide(self, options: Mapping[str, tuple[Result, float]]) -> tuple[str, str]:
-        """The name of the best option, or ``""`` if it is not confirmed, and the reason.
+        """The name of the best option, or ``""`` if it is not confirmed; and the reason.
 
-        An option is a result, and the share of its log-scales to apply.
+        An option is ``(result, share)``: which share of the log-scales is applied.
         """
         losses = {
             name: self._trained(f"training the result, {name}", self._values(*option))[0]
@@ -134,7 +134,7 @@ class _Trial:
         return best, self._reason(best, losses[best])
 
     def _values(self, result: Result, share: float) -> dict[str, Tensor]:
-        """The parameters with a share of the log-scales; fresh values are drawn whole."""
+        """The parameters, fresh values included, with a share of the log-scales applied."""
         values = dict(self.problem.original)
         for name, draw in result.drawn.items():
             values[name] = draw.like(values[name])
@@ -156,7 +156,7 @@ class _Trial:
         return self._ahead(faster, min(0.0, self.needed))
 
     def _ahead(self, losses: list[float], errors: float) -> bool:
-        """Whether losses are lower than those of the start by more than so many standard errors."""
+        """Whether losses are lower than at the start by more than ``errors`` standard errors."""
         if not math.isfinite(mean(losses)):
             return False
         gain, noise = lead(self.start, losses)
@@ -172,7 +172,7 @@ class _Trial:
     def _trained(
         self, phase: str, values: dict[str, Tensor], steps: int = STEPS, rate: float = 1.0
     ) -> tuple[list[float], list[float]]:
-        """Validation losses after a training, and its training losses."""
+        """Train; return the validation losses after it, and the training losses."""
         self.bar.show(self.done, phase)
         self.done += steps
         rollout = Rollout(self.problem, values, self.optimizer, rate)

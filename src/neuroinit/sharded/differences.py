@@ -1,9 +1,9 @@
-"""The derivative by central differences of gradients, for models that admit nothing else.
+"""The engine `differences`: central differences of gradients, where no exact engine works.
 
     H_d v_d  is about  ( g_d(theta + h v_d) - g_d(theta - h v_d) ) / 2h
 
-needs first-order passes only. The error is small for smooth networks, about 10% with ReLU, and the
-result is useless for ReLU with BatchNorm. So the engine is never chosen automatically, and
+needs first-order passes only. The error is small for smooth networks, about 10% with ReLU, and too
+large to be useful for ReLU with BatchNorm. So the engine is never chosen automatically, and
 :meth:`Differences.check` tests it before the first step.
 """
 
@@ -27,11 +27,11 @@ from neuroinit.sharded.problem import ShardedProblem
 
 # largest error of a directional derivative, relative to its true value
 TOLERANCES = {torch.float64: 1e-4}
-OTHERWISE = 0.1  # in float32 rounding errors and kinks alone can come close to this
+OTHERWISE = 0.1  # for other dtypes: in float32, rounding errors and kinks nearly reach this
 
 
 class Differences(Engine):
-    """Central differences of gradients: approximate, and by first-order passes alone."""
+    """Central differences of gradients: approximate, with first-order passes only."""
 
     name = "differences"
     exact = False
@@ -66,11 +66,12 @@ class Differences(Engine):
             return Derivative(found.value, by_scale, found.collector.moments, found.loss)
 
     def check(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> float:
-        """Compare derivatives with the change of what they are derivatives of.
+        """Compare two derivatives by the scales with central differences along one direction.
 
-        In the direction of the derivative of ``log GN + GC`` by ``log w``, the change of that
-        objective needs no second derivative and that of the loss no first one. Both are computed by
-        central differences of two lengths, to fourth order.
+        They are the derivatives of the objective ``log GN + GC`` and of the loss. The direction is
+        the derivative of the objective by ``log w``. The differences have two step lengths and are
+        of fourth order; those of the objective need first-order gradients only, those of the loss
+        none.
 
         Returns:
             The relative error of the objective's derivative.
@@ -93,7 +94,7 @@ class Differences(Engine):
             around = {step: along(step) for step in (2 * h, h, -h, -2 * h)}
         true_slope = _fourth_order({x: at.loss for x, at in around.items()}, h)
         true_change = _fourth_order({x: at.value for x, at in around.items()}, h)
-        size = max(1.0, abs(around[h].loss))  # the slope of a flat loss is rounding
+        size = max(1.0, abs(around[h].loss))  # the slope of a flat loss is a rounding error
         if not abs(slope - true_slope) <= tolerance * max(abs(true_slope), 0.01 * size):
             raise ValueError(_too_inexact("loss", true_slope, slope, tolerance))
         error = abs(claimed - true_change) / abs(true_change)
@@ -105,8 +106,9 @@ class Differences(Engine):
 def step_length(tensor: Tensor) -> float:
     """The step of central differences relative to the parameters' norm, by dtype.
 
-    Shorter than the usual cube root of the precision: normalization layers are strongly curved, and
-    a short step crosses few kinks. ``benchmarks/several_processes/differences.py`` has the errors.
+    It is the square root of the precision, shorter than the usual cube root, because normalization
+    layers have a large curvature and a short step crosses fewer kinks of activations.
+    ``benchmarks/several_processes/differences.py`` measures the errors.
     """
     return float(torch.finfo(tensor.dtype).eps ** 0.5)
 

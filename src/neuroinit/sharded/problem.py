@@ -1,15 +1,14 @@
 """A model whose parameters are sharded over the ranks: ``fully_shard``, tensor parallelism.
 
-``torch.autograd.grad`` does not see sharded parameters, and a gradient has no graph here: every
-gradient goes through ``.backward()``. The values of a point are this rank's shards, inner products
-are summed over the ranks, and every rank takes part in every pass.
+``torch.autograd.grad`` does not support sharded parameters, so gradients are computed by
+``.backward()`` and have no graph. The values of a point are this rank's shards, inner products are
+summed over the ranks, and every rank takes part in every pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +43,7 @@ from neuroinit.model.traits import Traits
 
 
 class ShardedSession(Session):
-    """Evaluates a sharded model: the point's values are written into the model's own parameters."""
+    """Evaluates a sharded model: the point's values are copied into the model's parameters."""
 
     problem: ShardedProblem
 
@@ -53,7 +52,7 @@ class ShardedSession(Session):
     def open(
         cls, point: Point, second_order: bool, scale_variables: bool, autocast: bool
     ) -> Iterator[Session]:
-        """Write the values of a point into the model; afterwards the original ones."""
+        """Copy the values of a point into the model; restore the original values afterwards."""
         problem = point.problem
         gradients = {n: p.grad for n, p in problem.parameters.items()}
         reshard(problem.model)
@@ -70,8 +69,8 @@ class ShardedSession(Session):
                 for name, parameter in problem.parameters.items():
                     parameter.grad = gradients[name]
 
-    def _interruptible(self) -> AbstractContextManager[Any]:
-        """Ctrl-C waits for the next collective of the pass, where all ranks see it."""
+    def _interruptible(self) -> AbstractContextManager[object]:
+        """A context in which Ctrl-C is raised on all ranks at the next collective of the pass."""
         deliver()
         return guarded(self.problem.shards)
 
@@ -82,7 +81,7 @@ class ShardedSession(Session):
         create_graph: bool = False,
         retain_graph: bool = False,
     ) -> tuple[Tensor | None, ...]:
-        """This rank's shards of the gradient; the leaves are values of the point."""
+        """This rank's shards of the gradient by leaves, which are values of the point."""
         for parameter in self.problem.parameters.values():
             parameter.grad = None
         with guarded(self.problem.shards):
@@ -92,7 +91,7 @@ class ShardedSession(Session):
 
     @torch.no_grad()
     def scale_weight(self, module: nn.Module, name: str, factor: float) -> None:
-        """Also scale the shard, if the module holds what FSDP has gathered."""
+        """Also scale the shard, if the module holds the tensor that FSDP has gathered."""
         super().scale_weight(module, name, factor)
         shard = self.problem.parameters[name]
         if shard is not module._parameters["weight"]:
@@ -111,10 +110,10 @@ class ShardedSession(Session):
     def losses(
         self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
     ) -> Iterator[Tensor]:
-        """The mean loss of each piece: the value of all ranks, with the graph of this rank's part.
+        """The mean loss of each piece over all ranks, with the graph of this rank's samples.
 
-        Gradients are averaged over the ranks on their way to the shards, so the part of a rank is
-        weighted by its number of samples. A rank without samples computes one with weight zero.
+        FSDP averages gradients over the ranks, so the loss of a rank is weighted by its number of
+        samples. A rank without samples computes one sample with weight zero.
         """
         shards = self.problem.shards
         if one_forward or not self.problem.spreads_samples:
@@ -129,7 +128,7 @@ class ShardedSession(Session):
             yield self._with_common_value(self.loss(part, self.problem.seed + start), weight)
 
     def _with_common_value(self, loss: Tensor, weight: float) -> Tensor:
-        """The weighted loss with the value of all ranks: all agree on whether it is finite."""
+        """The weighted loss with the mean of all ranks as its value: finite on all or on none."""
         shards, weighted = self.problem.shards, loss * weight
         value = shards.sum(to_cpu_double(weighted)) / shards.world
         return weighted + (value.to(loss) - weighted.detach())
@@ -142,13 +141,13 @@ class ShardedProblem(Problem):
         model: A module with DTensor parameters.
         loss_fn: As for :class:`Problem`.
         compute_loss: As for :class:`Problem`.
-        selection: Which parameters take part.
+        selection: As for :class:`Problem`.
         shards: The ranks that hold the shards.
         autocast: As for :class:`Problem`.
         layout: As for :class:`Problem`.
 
     Attributes:
-        copies: Parameter name -> how many ranks hold the same entries.
+        copies: Parameter name -> number of ranks that hold the same entries.
         spreads_samples: Whether the samples of a batch are spread over the ranks.
     """
 
@@ -167,7 +166,7 @@ class ShardedProblem(Problem):
     ) -> None:
         self.shards = shards
         super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
-        self.traits = Traits({False: False, True: False}, separable=False, draws=True)  # not cut
+        self.traits = Traits({False: False, True: False}, separable=False, draws=True)
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
         self.spreads_samples = False
 
@@ -186,21 +185,21 @@ class ShardedProblem(Problem):
         return [n for n, count in zip(self.trainable, counts.tolist(), strict=True) if not count]
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
-        """Values of every parameter's shard (one row a name), summed over the shards."""
+        """Sum the values of every parameter's shards (one row a name) over the ranks."""
         weights = torch.tensor([1 / self.copies[n] for n in names], dtype=torch.float64)
         shape = (-1, *[1] * (values.dim() - 1))
         return self.shards.sum(to_cpu_double(values) * weights.reshape(shape))
 
     def norm(self, gradient: Tensor) -> Tensor:
-        """The norm of a flat gradient of which every rank has shards."""
+        """The norm of a flat gradient; every rank passes its shards."""
         return self.norms(gradient[None])[0]
 
     def norms(self, gradients: Tensor) -> Tensor:
-        """The norm of every row of which every rank has shards."""
+        """The norm of every row; every rank passes its shards."""
         return self.gram(gradients).diagonal().sqrt()
 
     def gram(self, gradients: Tensor) -> Tensor:
-        """The Gram matrix of rows of which every rank has shards."""
+        """The Gram matrix of the rows; every rank passes its shards."""
         names = self.differentiated
         parts = torch.split(gradients, [self.start[n].numel() for n in names], 1)
         grams = torch.stack([gram_matrix(part) for part in parts])
@@ -211,7 +210,7 @@ class ShardedProblem(Problem):
         return self.sum_over_shards(super().by_scales(gradient), self.scaled)
 
     def try_spreading(self, batch: Batch) -> None:
-        """Find out on a first batch whether its samples can be spread over the ranks."""
+        """Test on the first batch whether its samples can be spread over the ranks."""
         data_parallel = fsdp_modules(self.model) and fully_sharded(
             self.parameters.values(), self.shards.world
         )

@@ -69,7 +69,7 @@ def test_sample_wise_stats_and_gradsign(name):
 def test_sample_wise_stats_of_batch_norm_use_the_whole_batch_and_say_so(name):
     found = case(name)
     model, batch = build(found)
-    with pytest.warns(UserWarning, match="those of the whole batch are used"):
+    with pytest.warns(UserWarning, match="statistics of the whole batch are used"):
         stats = ni.gradient_stats(model, batch, found.loss_fn, "samples")
     assert stats.batch_stats == "batch"
     assert "BatchNorm over the whole batch" in repr(stats)

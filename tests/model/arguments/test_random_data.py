@@ -102,7 +102,7 @@ def of_tokens(output, target):
 def test_a_language_model_needs_the_loss_of_one():
     result = ni.nio_(Words(), example=TOKENS, loss_fn=of_tokens, steps=2)
     assert result.settings["gamma"] == pytest.approx(torch.tensor(20.0).log().item(), rel=1e-4)
-    with pytest.raises(ValueError, match="scores of every token"):
+    with pytest.raises(ValueError, match="scores for every token"):
         ni.nio_(Words(), example=TOKENS)
 
 

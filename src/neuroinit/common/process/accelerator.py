@@ -1,4 +1,4 @@
-"""The accelerator of this process, of any kind: its random states and its memory."""
+"""Random states and memory of the accelerator, of any kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def random_states() -> list[Tensor]:
 
 
 def set_random_states(states: Sequence[Tensor]) -> None:
-    """Continue from what :func:`random_states` found."""
+    """Restore the states that :func:`random_states` returned."""
     module = accelerator_module()
     if module is not None:
         for state, index in zip(states, _devices(module), strict=False):
@@ -40,14 +40,14 @@ def seed_devices(seed: int) -> None:
 
 
 def _devices(module: Any) -> list[tuple[int, ...]]:
-    """The argument that names each device; `torch.mps` has one device and takes none."""
+    """For each device, the arguments that select it; `torch.mps` has one device and takes none."""
     if module is getattr(torch, "mps", None):
         return [()]
     return [(i,) for i in range(module.device_count())]
 
 
 def free_device_memory(device: torch.device) -> int | None:
-    """Free bytes on an accelerator; ``None`` if it does not tell."""
+    """Free bytes on an accelerator; ``None`` if its module has no such function."""
     module = torch.get_device_module(device)
     if device.type == "mps":
         return int(module.recommended_max_memory() - module.driver_allocated_memory())
@@ -55,7 +55,7 @@ def free_device_memory(device: torch.device) -> int | None:
 
 
 def allocated_memory(device: torch.device, peak: bool = False) -> int | None:
-    """Bytes that torch holds on an accelerator, now or at most; ``None`` if it does not tell."""
+    """Bytes that torch has allocated on an accelerator, now or at the peak; ``None`` if unknown."""
     name = "max_memory_allocated" if peak else "memory_allocated"
     module = None if device.type == "cpu" else torch.get_device_module(device)
     return int(getattr(module, name)(device)) if hasattr(module, name) else None

@@ -1,4 +1,4 @@
-"""The state of all random generators: isolated, saved, seeded."""
+"""The state of all random generators: isolate, save, restore and seed it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from neuroinit.common.process.signals import deferred
 
 
 class _Seeds:
-    """Seeds for one call, from a generator of its own that starts at torch's global state."""
+    """Seeds for one call, from a separate generator that starts at torch's global state."""
 
     generator: torch.Generator | None = None
 
@@ -33,9 +33,9 @@ _seeds: ContextVar[_Seeds | None] = ContextVar("seeds", default=None)
 
 
 def new_seed() -> int:
-    """A seed that follows from the state of torch's global generator.
+    """A seed that depends on the state of torch's global generator.
 
-    Inside :func:`isolated` that state does not change, so that other threads notice nothing.
+    Inside :func:`isolated` that state does not change, so that other threads are not affected.
     """
     seeds = _seeds.get()
     return int(torch.randint(2**31, ())) if seeds is None else seeds.next()
@@ -43,10 +43,10 @@ def new_seed() -> int:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Enable autograd in any mode of the caller's; restore all random states on leaving.
+    """A context with autograd enabled; its exit restores the state of all random generators.
 
-    The generators belong to the whole process: they are written only if they have changed.
-    Interrupts wait inside, except where they are allowed, see
+    All threads share the generators, so a state is written only if it has changed. Signals such as
+    Ctrl-C are delayed inside, except where they are allowed, see
     :mod:`neuroinit.common.process.signals`.
     """
     with deferred(), torch.inference_mode(False), torch.enable_grad():
@@ -60,7 +60,7 @@ def isolated() -> Iterator[None]:
 
 
 class GeneratorStates:
-    """The present states of all random generators in use."""
+    """A copy of the states of all random generators in use."""
 
     def __init__(self) -> None:
         self.torch = torch.get_rng_state()
@@ -70,7 +70,7 @@ class GeneratorStates:
         self.numpy = numpy.random.get_state() if numpy else None
 
     def changed(self) -> bool:
-        """Whether random numbers were drawn since, or a generator was seeded."""
+        """Whether random numbers were drawn or a generator was seeded since the copy."""
         now = GeneratorStates()
         return not (
             torch.equal(self.torch, now.torch)
@@ -80,7 +80,7 @@ class GeneratorStates:
         )
 
     def restore(self) -> None:
-        """Write these states."""
+        """Set all generators to these states."""
         torch.set_rng_state(self.torch)
         set_random_states(self.devices)
         random.setstate(self.python)
@@ -89,7 +89,7 @@ class GeneratorStates:
 
 
 def _same(state: Any, other: Any) -> bool:
-    """Whether two states of numpy are the same."""
+    """Whether two states of numpy's generator are the same."""
     return bool(state[2:] == other[2:] and (state[1] == other[1]).all())
 
 
@@ -107,7 +107,7 @@ def random_state() -> str:
 
 
 def set_random_state(text: str) -> None:
-    """Continue from what :func:`random_state` found."""
+    """Restore the states that :func:`random_state` returned."""
     if text == random_state():
         return  # other threads use these generators, too
     _start_seeds_again()

@@ -1,11 +1,11 @@
-"""Ctrl-C and SIGTERM wait while something is half done.
+"""Delays Ctrl-C and SIGTERM while a model is changed, so that it can be restored.
 
 Python raises KeyboardInterrupt between any two instructions, also at the start of an ``__exit__``,
-whose clean-up is then lost. Inside :class:`deferred` a signal waits. It is handled inside
-:class:`allowed`, where the user's own code runs, and by :func:`deliver`; at the latest when the
-outermost :class:`deferred` is left. The handler is the one that was installed before.
+whose clean-up is then skipped. Inside :class:`deferred`, signals are delayed. They are handled
+inside :class:`allowed`, where the user's code runs, and by :func:`deliver`; at the latest at the
+exit of the outermost :class:`deferred`. The handler is the one that was installed before.
 
-Signals are the main thread's: in other threads all of this does nothing.
+Python handles signals in the main thread. In other threads these functions do nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Where(enum.Enum):
-    """In which code a signal is handled at once."""
+    """The code in which a signal is handled at once."""
 
     NOWHERE = enum.auto()
     USER_CODE = enum.auto()
@@ -39,12 +39,12 @@ class Where(enum.Enum):
 
 @dataclass
 class _State:
-    """Of the main thread.
+    """The state of signal handling, for the main thread.
 
     Args:
-        depth: How many :class:`deferred` are open.
-        where: In which code a signal is handled at once.
-        waiting: Signals that have come and wait.
+        depth: Number of :class:`deferred` contexts that are open.
+        where: The code in which a signal is handled at once.
+        waiting: Signals that were received and are delayed.
         previous: Signal -> handler that was installed before.
     """
 
@@ -58,7 +58,7 @@ _state = _State()
 
 
 class deferred:
-    """Let signals wait: ``with deferred(): ...``. Can be nested."""
+    """A context in which signals are delayed. Can be nested."""
 
     def __enter__(self) -> None:
         self.active = _in_main_thread()
@@ -72,7 +72,7 @@ class deferred:
         if not self.active:
             return
         _state.depth -= 1
-        if kind is not None and issubclass(kind, KeyboardInterrupt):  # it was pressed twice
+        if kind is not None and issubclass(kind, KeyboardInterrupt):  # Ctrl-C was pressed twice
             _state.waiting = [number for number in _state.waiting if number != signal.SIGINT]
         if _state.depth == 0:
             _uninstall()
@@ -84,12 +84,12 @@ class deferred:
 
 
 class allowed:
-    """Handle signals at once: where the user's own code runs, which may take long or hang.
+    """A context in which signals are handled at once, for the user's code, which may hang.
 
     Args:
-        where: ``Where.USER_CODE`` lets a signal wait while the code of torch or of this package
-            runs, until the block ends or the signal comes again. In a forward pass torch switches
-            modes for every operator, and would not switch them back.
+        where: With ``Where.USER_CODE``, a signal is still delayed while code of torch or of this
+            package runs, until the context ends or the signal comes again. In a forward pass torch
+            changes modes for every operator, and an exception there would not restore them.
     """
 
     def __init__(self, where: Where = Where.ANYWHERE) -> None:
@@ -109,7 +109,7 @@ class allowed:
 
 
 def deliver() -> None:
-    """Handle the signals that wait."""
+    """Handle the signals that were delayed."""
     if _in_main_thread():
         while _state.waiting:
             _handle(_state.waiting.pop(0), sys._getframe())
@@ -119,7 +119,7 @@ def _receive(number: int, frame: FrameType | None) -> None:
     """The handler while :class:`deferred` is open."""
     where, again = _state.where, number in _state.waiting
     if where is Where.ANYWHERE or (where is Where.USER_CODE and (again or _is_users(frame))):
-        _state.where = Where.NOWHERE  # what follows an exception is clean-up
+        _state.where = Where.NOWHERE  # do not interrupt the clean-up after an exception
         _state.waiting = [waiting for waiting in _state.waiting if waiting != number]
         _handle(number, frame)
         _state.where = where
@@ -128,7 +128,7 @@ def _receive(number: int, frame: FrameType | None) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    """What would have happened without :class:`deferred`."""
+    """Handle a signal as without :class:`deferred`."""
     handler = _state.previous.get(number)
     if callable(handler):
         handler(number, frame)
@@ -138,7 +138,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _is_users(frame: FrameType | None) -> bool:
-    """Whether a frame is neither torch's nor ours; one of Python's library is its caller's."""
+    """Whether a frame runs user code, not torch's or ours; standard library frames are skipped."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_LIBRARIES):
@@ -170,7 +170,7 @@ def _install() -> None:
 
 
 def _uninstall() -> None:
-    """Restore all handlers, also if one of them raises meanwhile."""
+    """Restore all handlers, also if a signal raises an exception meanwhile."""
     errors: list[BaseException] = []
     left = list(_state.previous.items())
     while left:

@@ -1,31 +1,30 @@
-"""Switches of torch that hold for the whole process, such as the kernels of attention."""
+"""Global settings of torch, such as the attention kernels, that several threads change."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 
 class ProcessSwitch:
-    """Turns a switch for as long as any thread needs it.
+    """Changes a global setting of torch for as long as any thread needs the change.
 
-    A context manager of torch saves the switch and restores it. If two threads overlap, the second
-    one saves what the first has set, and the switch stays turned for good. Here the first thread
-    enters the context and the last one leaves it.
+    A context manager of torch saves the setting and restores it. If two threads overlap, the second
+    saves the value that the first has set, and restores this value in the end. Here the first
+    thread enters the context and the last one leaves it.
 
     Args:
-        make: Makes the context manager.
+        make: Makes the context manager of torch.
     """
 
-    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self._make, self._lock, self._users = make, threading.Lock(), 0
-        self._open: AbstractContextManager[Any] | None = None
+        self._open: AbstractContextManager[object] | None = None
 
     @contextmanager
     def turned(self) -> Iterator[None]:
-        """The switch is turned inside."""
+        """A context in which the setting is changed."""
         with self._lock:
             if self._users == 0:
                 self._open = self._make()

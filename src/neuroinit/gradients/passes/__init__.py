@@ -1,1 +1,1 @@
-"""Passes through the model: losses and gradients of pieces, and what is tried about a model."""
+"""Forward and backward passes: losses and gradients of pieces, and tests of the model; internal."""

@@ -27,18 +27,18 @@ def gradient_rows(
     names: Sequence[str],
     entries: int | None = None,
 ) -> Iterator[Tensor]:
-    """The gradients of all sub-batches in order, some at a time as rows of a matrix.
+    """Yield the gradients of all sub-batches in order, as matrices of one row a sub-batch.
 
-    They are the same on every rank.
+    Every rank yields the same gradients.
 
     Args:
         point: Where the parameters stand.
         batch: A prepared batch.
         plan: Its pieces.
-        losses: The loss of every piece is appended to it.
-        names: The parameters.
-        entries: Of the gradients that are held at once; a pass then takes as much of the batch as a
-            training step. By default both are limited as in `stream`.
+        losses: The loss of every piece is appended to this list.
+        names: The parameters to differentiate by.
+        entries: Most entries of gradients in one matrix; a pass then takes as many samples as a
+            training step. By default the engine `stream`'s limits hold.
 
     Raises:
         RuntimeError: If the loss takes a gradient through an operator without double backward.
@@ -90,9 +90,9 @@ def sub_batch_gradients(
     names: Sequence[str],
     losses: list[Tensor] | None = None,
 ) -> Iterator[Tensor]:
-    """``g_d = sum_s weights[d, s] g_s`` in order.
+    """Yield ``g_d = sum_s weights[d, s] g_s`` in order.
 
-    Holds only the sub-batches that are begun and not complete.
+    Holds only the gradients of sub-batches for which some pieces are computed and some are not.
     """
     for rows in _sub_batch_rows(session, batch, plan, names, losses):
         yield from rows
@@ -106,7 +106,7 @@ def _sub_batch_rows(
     losses: list[Tensor] | None = None,
     entries: int | None = None,
 ) -> Iterator[Tensor]:
-    """Gradients of consecutive sub-batches as rows of matrices."""
+    """Yield the gradients of consecutive sub-batches as rows of matrices."""
     rows = piece_rows(session, batch, plan, names, losses, entries)
     if plan.simple:
         yield from rows
@@ -128,7 +128,7 @@ def piece_rows(
     losses: list[Tensor] | None = None,
     entries: int | None = None,
 ) -> Iterator[Tensor]:
-    """The gradients of pieces as rows of matrices; their losses are appended to ``losses``."""
+    """Yield the gradients of pieces as rows of matrices; append their losses to ``losses``."""
     problem = session.problem
     samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
     if entries is not None:
@@ -143,7 +143,7 @@ def piece_rows(
 def _losses_of_all(
     problem: Problem, plan: Plan, pieces: Sequence[int], own: list[Tensor]
 ) -> list[Tensor]:
-    """The loss of every piece on every rank; overlapping sub-batches may compute one twice."""
+    """The loss of every piece, on every rank; a piece that two ranks compute is averaged."""
     table = torch.zeros(2, len(plan.pieces), dtype=torch.float64, device="cpu")
     if own:
         table[0, list(pieces)] = to_cpu_double(torch.stack(own))

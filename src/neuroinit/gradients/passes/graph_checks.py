@@ -1,4 +1,4 @@
-"""Graphs that cannot be differentiated a second time, found before any step is made."""
+"""Checks before the first step that the graph of a gradient can be differentiated again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from neuroinit.model.double import in_double
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
-SAMPLES = 8  # of the test of functions that we do not know
-STEP = 1e-6  # of central differences in float64, relative to the parameters
-TOLERANCE = 1e-3  # of a directional derivative in float64
+SAMPLES = 8  # with which custom autograd functions are tested
+STEP = 1e-6  # step of central differences in float64, relative to the parameters
+TOLERANCE = 1e-3  # relative error of a directional derivative in float64
 
 
 def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forward: bool) -> None:
@@ -29,8 +29,8 @@ def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forwa
     Args:
         point: Where the parameters stand.
         batch: A prepared batch.
-        piece: Which samples.
-        one_forward: Take a slice of one forward pass of the whole batch.
+        piece: The samples ``(start, stop)``.
+        one_forward: The piece is a slice of one forward pass of the whole batch.
     """
     with (
         point.session(second_order=True, scale_variables=True) as session,
@@ -63,9 +63,9 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
         name = originals.get(id(getattr(node, "variable", None)))
         if name is not None:
             raise ValueError(
-                f"The forward pass uses `{name}` through a reference of its own, past the module "
-                "that holds it, so it cannot be scaled there. Read it as an attribute of its "
-                "module in `forward`, or keep such tensors in an `nn.ParameterList`."
+                f"The forward pass uses `{name}` through another reference than the attribute of "
+                "the module that holds it, so it cannot be scaled there. Read it as an attribute "
+                "of its module in `forward`, or keep such tensors in an `nn.ParameterList`."
             )
         if isinstance(node, BackwardCFunction) and not _is_known(node):
             custom.add(type(node).__name__.removesuffix("Backward"))
@@ -73,7 +73,7 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
 
 
 def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
-    """Every node of the graph behind some tensors, once."""
+    """Yield every node of the autograd graph of some tensors, once."""
     waiting: list[Any] = [g.grad_fn for g in outputs if g.grad_fn is not None]
     seen = set(waiting)
     while waiting:
@@ -85,7 +85,7 @@ def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
 
 
 def _is_known(node: BackwardCFunction) -> bool:
-    """Whether an autograd function is one of torch's or of this package."""
+    """Whether an autograd function is defined in torch or in this package."""
     module = type(node).__module__.partition(".")[0]
     owner = getattr(type(node), "_forward_cls", type(node)).__module__.partition(".")[0]
     return {module, owner} & {"neuroinit"} != set() or owner == "torch"
@@ -123,7 +123,7 @@ def _check_custom_functions(point: Point, batch: Batch, names: list[str]) -> Non
 def _directions(
     problem: Problem, values: dict[str, Tensor], generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """A random direction of about the size of the parameters."""
+    """A random direction: each tensor has entries of about the size of the parameter's entries."""
     return {
         n: torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
         * t.detach().double().abs().mean().clamp_min(1e-3)

@@ -1,4 +1,4 @@
-"""Which pieces of a batch are computed together, and the batch of them."""
+"""Group the pieces of a batch that one pass computes, and concatenate them to a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuroinit.kernels.context import NotSeparableError
 
 
 def side_by_side(layout: BatchLayout, batch: Batch, pieces: Sequence[Interval]) -> Batch:
-    """A batch of these pieces one after the other; overlapping pieces repeat samples."""
+    """Concatenate pieces to one batch; samples in several pieces are repeated."""
     if all(a[1] == b[0] for a, b in itertools.pairwise(pieces)):
         return layout.cut(batch, pieces[0][0], pieces[-1][1])
     try:
@@ -23,13 +23,13 @@ def side_by_side(layout: BatchLayout, batch: Batch, pieces: Sequence[Interval]) 
 def grouped(
     pieces: Sequence[Interval], samples: int, most: int, alike: bool
 ) -> list[list[Interval]]:
-    """Groups of pieces with at most so many samples and pieces; or one larger piece.
+    """Group consecutive pieces; a piece of more than ``samples`` samples is a group alone.
 
     Args:
-        pieces: In order.
-        samples: Most samples of a group.
-        most: Most pieces of a group.
-        alike: The pieces of a group have the same number of samples.
+        pieces: ``(start, stop)`` of every piece, in order.
+        samples: Most samples in a group.
+        most: Most pieces in a group.
+        alike: All pieces of a group must have the same number of samples.
     """
     found: list[list[Interval]] = []
     for start, stop in pieces:

@@ -1,8 +1,8 @@
 """First-order passes: the losses and gradients of the pieces of a batch.
 
-Where the model allows it, one pass is taken over several pieces: the replaced layers of
-:mod:`neuroinit.kernels` have the activations of all pieces, and compute only the products with the
-gradient of a weight piece by piece. Otherwise every piece is a pass of its own.
+Where the model allows it, one pass computes several pieces: the layers of
+:mod:`neuroinit.kernels` process the activations of all pieces at once, and compute the gradient of
+a weight for each piece separately. Otherwise every piece takes one pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neuroinit.model.session import Session, consecutive
 if TYPE_CHECKING:
     from neuroinit.gradients.plan import Plan
 
-ENTRIES = 2**22  # of the gradients that are held at once, if there is more than one
+ENTRIES = 2**22  # most entries of the gradients that one pass over several pieces computes
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Pass:
     """The result of a pass over one piece, or over several pieces together.
 
     Args:
-        losses: One a piece.
-        gradients: One a parameter. Of several pieces, dimension 0 counts the pieces.
-        pieces: What the replaced layers were told; ``None`` for one piece.
+        losses: One loss a piece.
+        gradients: One tensor a parameter. For several pieces, dimension 0 is the piece.
+        pieces: The leaves by which the pieces were differentiated; ``None`` for one piece.
         noted: The gradients of a second loss, see :func:`one_pass`.
     """
 
@@ -46,14 +46,14 @@ class Pass:
 
     @property
     def rows(self) -> Tensor:
-        """The gradient of every piece as a row of a matrix."""
+        """The gradients of the pieces, shape ``(pieces, parameters)``."""
         if self.pieces is None:
             return flatten(self.gradients)[None]
         return torch.cat(rows_by_tensor(self.gradients), 1)
 
 
 def rows_by_tensor(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """For every tensor the gradients of all pieces as rows, on the device of the first."""
+    """For every tensor, a matrix with one row a piece, on the device of the first tensor."""
     device = gradients[0].device
     return [g.detach().reshape(len(g), -1).to(device) for g in gradients]
 
@@ -69,14 +69,14 @@ def passes_over(
 ) -> Iterator[Pass]:
     """The losses and gradients of a plan's pieces, in as few passes as possible.
 
-    Whether pieces are separable was tried before, see ``trials.py``; if not, they are taken one by
-    one.
+    If pieces are not separable (``try_separating`` in ``trials.py`` tests it first), every piece
+    takes one pass.
 
     Args:
-        session: Where the model is evaluated.
+        session: The session in which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
-        names: The parameters that the gradients are taken by.
+        names: The parameters to differentiate by.
         samples: Most samples in a pass over several pieces.
         pieces: Most pieces in a pass; no limit by default.
         create_graph: Keep the graph of the gradients for a second backward.
@@ -93,12 +93,12 @@ def passes_over(
 
 
 def takes_copies(problem: Problem, plan: Plan) -> bool:
-    """Whether pieces of one forward pass are computed in a pass over copies of the batch.
+    """Whether the pieces of one forward pass are computed from copies of the whole batch.
 
-    With BatchNorm over the whole batch, the gradient of a piece depends on all samples and takes a
-    backward pass of its own through the whole batch. In one pass over as many copies of the batch,
-    piece ``s`` is part of copy ``s``. That is as much arithmetic, for the memory of all copies, but
-    few operators for any number of pieces: on an accelerator that is faster.
+    With BatchNorm over the whole batch, the gradient of a piece depends on all samples, so every
+    piece needs a backward pass through the whole batch. Instead, one pass over as many copies of
+    the batch takes the loss of piece ``s`` from copy ``s``. This needs the memory of all copies and
+    as much arithmetic, but few operators for any number of pieces: faster on an accelerator.
     """
     return plan.one_forward and problem.device.type != "cpu"
 
@@ -111,18 +111,18 @@ def _passes_of(
     create_graph: bool,
     copied: bool,
 ) -> Iterator[Pass]:
-    """One pass over some pieces, or one pass each where the model turns out not to be separable."""
+    """One pass over some pieces, or one pass a piece if the model turns out not to be separable."""
     traits = session.problem.traits
     found: list[Pass] = []
     if traits.separable:
         try:
             found = [one_pass(session, batch, pieces, names, create_graph, copied)]
-        except NotSeparableError:  # the model computes these differently than in the trial
+        except NotSeparableError:  # these pieces take another way through the model than the test
             traits.separable = False
     if not traits.separable:
         losses = session.losses(batch, pieces, copied)
         found = [pass_of_piece(session, loss, names, create_graph, copied) for loss in losses]
-    while found:  # the caller is to hold the only reference to a graph
+    while found:  # the caller gets the only reference to each graph, so that it can be freed
         yield found.pop(0)
 
 
@@ -133,7 +133,7 @@ def pass_of_piece(
     create_graph: bool = False,
     retain_graph: bool = False,
 ) -> Pass:
-    """The pass over one piece, from its loss."""
+    """Differentiate the loss of one piece."""
     gradients = session.gradient(loss, names, create_graph, retain_graph)
     return Pass([loss.detach()], gradients)
 
@@ -150,14 +150,14 @@ def one_pass(
     """One pass over several pieces.
 
     Args:
-        session: Where the model is evaluated.
+        session: The session in which the model is evaluated.
         batch: A prepared batch.
-        pieces: Which samples.
-        names: The parameters that the gradients are taken by.
+        pieces: ``(start, stop)`` of every piece.
+        names: The parameters to differentiate by.
         create_graph: Keep the graph of the gradients for a second backward.
-        copied: Every piece is part of a copy of the whole batch, see :func:`takes_copies`.
-        noted: The problem's loss function appends a second loss of every piece to it. Their
-            gradients are computed, too: a second backward pass through the same graph.
+        copied: Every piece is a slice of a copy of the whole batch, see :func:`takes_copies`.
+        noted: A list to which the problem's loss function appends a second loss of every piece.
+            Their gradients are computed by a second backward pass through the same graph.
 
     Raises:
         NotSeparableError: If the gradients of the pieces cannot be kept apart.
@@ -197,7 +197,7 @@ def second_backward(
     Args:
         session: The session of the passes.
         passes: First-order passes with their graphs.
-        directions: ``v_s`` of every piece as a row, in order.
+        directions: ``v_s``, shape ``(pieces, parameters)``.
         retain_graph: Keep the graphs of passes over one piece for a further call.
     """
     totals: list[Tensor] = []
@@ -219,10 +219,10 @@ def second_backward(
 
 
 def streamed_samples(problem: Problem, batch: Batch, plan: Plan) -> int:
-    """Samples that `stream` takes at once: a quarter, for about a training step's memory."""
+    """Samples in a pass of `stream`: a quarter needs about the memory of a training step."""
     return plan.microbatch or -(-problem.layout.size(batch) // 4)
 
 
 def streamed_pieces(problem: Problem) -> int:
-    """Pieces that `stream` takes at once, by the size of their gradients."""
+    """Pieces in a pass of `stream`, so that their gradients have at most ``ENTRIES`` entries."""
     return max(1, ENTRIES // sum(problem.start[n].numel() for n in problem.differentiated))

@@ -1,6 +1,6 @@
-"""Facts about a model that are tried, not guessed; the answers are kept in ``problem.traits``.
+"""Tests of a model's properties by computing gradients; results are kept in ``problem.traits``.
 
-Both trials ask whether the gradients of parts of a batch agree with those computed otherwise:
+Both tests compute the gradients of parts of a batch in two ways and compare them:
 
 - *independent*: does ``B_1 g_1 + B_2 g_2 = B g`` hold for two parts of a batch? Then a sub-batch
   can be cut into pieces.
@@ -26,10 +26,10 @@ from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
 
-TRIAL = 9  # samples in the trial of separable pieces
-NORMALIZED_TRIAL = 8  # samples in each of its pieces with BatchNorm: few make rounding errors large
-KINKS = 0.05  # errors above this are not explained by rounding at the kinks of activations
-MODULE_SHARE = 1e-3  # rounding errors are also measured against the largest gradient of a module
+TRIAL = 9  # samples in the test of separable pieces
+NORMALIZED_TRIAL = 8  # samples in each piece with BatchNorm; fewer make rounding errors large
+KINKS = 0.05  # larger errors cannot come from rounding at the kinks of activations
+MODULE_SHARE = 1e-3  # weight of the largest gradient norm in a module in relative errors
 
 
 def relative_error(
@@ -38,17 +38,17 @@ def relative_error(
     modules: Sequence[str],
     norm: Callable[[Tensor], Tensor],
 ) -> float:
-    """The largest error of a gradient.
+    """The largest relative error over the gradients of several parameters.
 
-    The gradients of parameters differ in size by many orders of magnitude in a network whose
-    gradients explode, so errors are relative to a parameter's own norm and, with a small weight, to
-    the largest norm in its module.
+    In a network whose gradients explode, the gradients of parameters differ by many orders of
+    magnitude. So errors are relative to the norm of the parameter's gradient plus, with a small
+    weight, the largest norm in its module.
 
     Args:
-        found: Gradients.
-        wanted: What they should be.
-        modules: The module that each of them belongs to.
-        norm: The norm of a gradient.
+        found: The gradients to test.
+        wanted: The correct gradients.
+        modules: The name of the module that each gradient belongs to.
+        norm: Computes the norm of a gradient.
     """
     both = all_norms([*torch._foreach_sub(list(found), list(wanted)), *wanted], norm)
     errors, norms = both[: len(wanted)], both[len(wanted) :]
@@ -65,7 +65,7 @@ def relative_error(
 def all_norms(tensors: Sequence[Tensor], norm: Callable[[Tensor], Tensor]) -> list[float]:
     """The norms of tensors, in few operators.
 
-    Those outside the range of float32, and of zeros, are computed again one by one.
+    Norms that may over- or underflow in float32 are computed again one by one.
     """
     found = torch.stack(to_host(*torch._foreach_norm(list(tensors)))).tolist()
     rest = [k for k, value in enumerate(found) if not 1e-12 < value < 1e18]
@@ -91,7 +91,7 @@ def _tolerance(tensor: Tensor) -> float:
 def samples_are_independent(problem: Problem, batch: Batch) -> bool:
     """Whether the loss is a mean over samples that do not depend on each other.
 
-    Tried at unit scales on a first batch, and again on a first :func:`ragged` one.
+    Tested at unit scales on the first batch, and again on the first :func:`ragged` batch.
     """
     known, kind = problem.traits.independent, problem.is_ragged(batch)
     if kind not in known:
@@ -100,11 +100,11 @@ def samples_are_independent(problem: Problem, batch: Batch) -> bool:
 
 
 def _parts_make_the_whole(problem: Problem, batch: Batch) -> bool:
-    """Compare on the batch, or on as much of it as memory allows."""
+    """Whether ``B_1 g_1 + B_2 g_2 = B g``, on the batch or on as much of it as memory allows."""
     size = problem.layout.size(batch)
     if size == 1:
         return True
-    size = max(2, size // problem.ranks.world)  # what a rank is sure to have memory for
+    size = max(2, size // problem.ranks.world)  # a rank surely has memory for this
     while True:
         try:
             return _compare_parts(problem, problem.layout.cut(batch, 0, size))
@@ -118,7 +118,7 @@ def _compare_parts(problem: Problem, batch: Batch) -> bool:
     size, cut = problem.layout.size(batch), problem.layout.cut
     first = max(1, size // 3)
     point = problem.at(problem.unit_scales)
-    with point.session(autocast=False) as session:  # its rounding would look like dependence
+    with point.session(autocast=False) as session:  # rounding would look like dependence
         whole = _flat_gradient(session, batch, problem.seed)
         left = _flat_gradient(session, cut(batch, 0, first), problem.seed)
         right = _flat_gradient(session, cut(batch, first, size), problem.seed + first)
@@ -127,17 +127,17 @@ def _compare_parts(problem: Problem, batch: Batch) -> bool:
 
 
 def _flat_gradient(session: Session, batch: Batch, seed: int) -> Tensor:
-    """The gradient by all trainable parameters, with the random numbers of a piece."""
+    """The gradient by all trainable parameters as a flat vector; random numbers from ``seed``."""
     return flatten(session.gradient(session.loss(batch, seed), session.problem.trainable))
 
 
 def may_be_separable(problem: Problem) -> bool:
-    """Whether the gradients of several pieces might be computed in one pass."""
+    """Whether the test of separable pieces has passed, or was not made yet."""
     return problem.traits.separable is not False
 
 
 def try_separating(point: Point, batch: Batch) -> None:
-    """Find out, once, whether one pass can keep the gradients of several pieces apart."""
+    """Test once whether one pass gives the correct gradient of each of several pieces."""
     problem = point.problem
     if problem.traits.separable is None:
         separable = may_be_separable(problem) and _compare_passes(point, batch)
@@ -145,7 +145,7 @@ def try_separating(point: Point, batch: Batch) -> None:
 
 
 def _trial_pieces(size: int, normalized: bool) -> list[Interval]:
-    """Two pieces of a batch; of the same size, with BatchNorm."""
+    """Two pieces of a batch, of equal size with BatchNorm; none if the batch is too small."""
     if normalized:
         each = min(NORMALIZED_TRIAL, size // 2)
         return [(0, each), (each, 2 * each)] if each > 1 else []
@@ -158,7 +158,7 @@ def _compare_passes(point: Point, batch: Batch) -> bool:
     """Whether one pass over two pieces gives the same gradients as two passes.
 
     Rounding can move an activation across the kink of a ReLU, which changes the gradients by more
-    than rounding does. Errors that this may explain are looked at again in float64.
+    than rounding does. If the error is small enough for this, the test is repeated in float64.
     """
     tolerance = _tolerance(point.values[point.problem.trainable[0]])
     error = _error_of_one_pass(point, batch)
@@ -172,7 +172,7 @@ def _compare_passes(point: Point, batch: Batch) -> bool:
 
 
 def _error_of_one_pass(point: Point, batch: Batch) -> float:
-    """The relative error of one pass over two pieces; infinite if there can be none."""
+    """The relative error of one pass over two pieces; infinite if such a pass is not possible."""
     problem = point.problem
     size, names = problem.layout.size(batch), problem.trainable
     pieces = _trial_pieces(size, bool(problem.batch_norms))

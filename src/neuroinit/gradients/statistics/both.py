@@ -1,4 +1,4 @@
-"""Statistics with the agreement, from one forward pass for both where that is possible."""
+"""Gradient statistics together with the agreement, from one forward pass where possible."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 def measure_with_agreement_if_possible(
     point: Point, batch: Batch, plan: Plan, held: int | None = None
 ) -> GradientStats | None:
-    """The statistics with the agreement, or with ``nan`` for it.
+    """The statistics with the agreement; the agreement is ``nan`` if it cannot be computed.
 
-    ``None`` if a gradient is zero or not finite. A run is not lost for a ``ValueError`` of the
-    agreement (the targets are not known, the loss does not depend on them or does not take others),
-    for a ``RuntimeError`` of an operator, or for want of memory; the reason is written to the log.
-    Any other error is a mistake, and is raised.
+    That is so if it raises a ``ValueError`` (the targets are not known, or the loss does not depend
+    on them or rejects the targets of other samples), a ``RuntimeError`` of an operator, or runs out
+    of memory. The reason is logged. Other errors are raised. Returns ``None`` if a gradient is zero
+    or not finite.
 
     Args:
         point: Where the parameters stand.
@@ -74,9 +74,9 @@ def with_agreement_in_one_pass(
 ) -> GradientStats | None:
     """The statistics with the agreement, from one forward pass and two backward passes.
 
-    ``None`` if they have to be measured one after the other: if memory is short, if the loss is a
-    ``compute_loss``, if the pieces cannot be separated or are spread over ranks, or if anything is
-    wrong. Then the caller finds out what.
+    ``None`` if the two have to be computed one after the other: if memory does not allow to hold
+    all gradients, if the loss is a ``compute_loss``, if the pieces are not separable or are spread
+    over ranks, or after any error. The caller then computes the two separately, and raises errors.
     """
     problem, count = point.problem, len(plan.weights)
     if plan.one_forward or count < 2 or problem.compute_loss is not None or not problem.ranks.alone:
@@ -87,7 +87,7 @@ def with_agreement_in_one_pass(
         try_separating(point, batch)
         return _in_one_pass(point, batch, plan) if problem.traits.separable else None
     except (NotSeparableError, ValueError, RuntimeError, MemoryError) as error:
-        log.debug("The agreement takes a forward pass of its own: %r", error)
+        log.debug("The agreement takes a separate forward pass: %r", error)
         return None
 
 
@@ -108,7 +108,7 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
 
 
 def _by_tensor(plan: Plan, passes: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """For every tensor the gradients of all sub-batches as rows, from those of some passes."""
+    """For every tensor, a matrix with the gradient of one sub-batch a row, from several passes."""
     parts = zip(*(rows_by_tensor(gradients) for gradients in passes), strict=True)
     found = [own[0] if len(own) == 1 else torch.cat(own) for own in parts]
     return found if plan.simple else [weighted_rows(plan.weights, own) for own in found]
@@ -117,7 +117,7 @@ def _by_tensor(plan: Plan, passes: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 def with_agreement(
     stats: GradientStats, point: Point, batch: Batch, plan: Plan, held: int | None = None
 ) -> GradientStats:
-    """The statistics that :func:`measure` found for the same arguments, with the agreement.
+    """Add the agreement to the statistics that :func:`measure` returned for the same arguments.
 
     Raises:
         ValueError: If there is one sub-batch only, or the targets are not known.
@@ -131,6 +131,6 @@ def with_agreement(
 
 
 def _joined(stats: GradientStats, contrasted: GradientStats, point: Point) -> GradientStats:
-    """The statistics of the gradients with the agreement, from those of the contrasted loss."""
+    """Add the agreement, computed from the statistics of the loss of :func:`contrast`."""
     check_contrast(contrasted.norms, stats.norms, point.problem)
     return replace(stats, agreement=float(measures.distinct_mean(contrasted.cosines)))

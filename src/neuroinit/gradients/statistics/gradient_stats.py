@@ -21,6 +21,7 @@ from neuroinit.model.problem import Problem
 ALL = 2**62  # entries of gradients held at once: no limit
 
 
+@dataclass(frozen=True)
 class Record:
     """A frozen dataclass whose fields can also be read as ``record["field"]``."""
 
@@ -31,7 +32,7 @@ class Record:
 
     def keys(self) -> list[str]:
         """Names of the fields; makes ``dict(record)`` work."""
-        return [f.name for f in fields(self)]  # type: ignore[arg-type]
+        return [f.name for f in fields(self)]
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ class GradientStats:
         norms: ``||g_d||``, shape ``(D,)``.
         cosines: ``cos(g_i, g_j)``, shape ``(D, D)``.
         layers: One record a parameter tensor.
-        batch_stats: Which samples BatchNorm's statistics were taken of.
-        agreement: Mean cosine of the pairs ``i != j`` beyond what a network can learn while it
-            ignores its input: about ``-1/(D - 1)`` for a network that ignores it, 0 if the
-            gradients are unrelated, 1 if all agree. ``nan`` if it was not computed.
+        batch_stats: BatchNorm used the statistics of the ``"sub-batch"`` or of the ``"batch"``.
+        agreement: Mean cosine of the pairs ``i != j`` after subtracting the gradient with permuted
+            targets: about ``-1/(D - 1)`` for a network that ignores its inputs, 0 if the gradients
+            are orthogonal, 1 if all agree. ``nan`` if it was not computed.
 
     Example:
         >>> import neuroinit as ni
@@ -173,7 +174,7 @@ def _grams(point: Point, batch: Batch, plan: Plan) -> tuple[Tensor, Tensor]:
 
 
 def _grams_in_groups(point: Point, batch: Batch, plan: Plan, held: int) -> tuple[Tensor, Tensor]:
-    """The same; only the gradients of a group of sub-batches are held at once."""
+    """As :func:`_grams`; only the gradients of ``held`` sub-batches are held at once."""
     names, sizes, count = point.problem.trainable, _sizes(point), len(plan.weights)
     grams = torch.zeros(len(names), count, count, dtype=torch.float64, device="cpu")
     losses: list[Tensor] = []
@@ -196,7 +197,7 @@ def _sizes(point: Point) -> list[int]:
 
 
 def _layers(names: list[str], grams: Tensor) -> list[LayerStats]:
-    """The records of all tensors; a cosine is ``nan`` if a gradient is zero in a sub-batch."""
+    """One record a tensor; its cosine is ``nan`` if its gradient is zero in a sub-batch."""
     norms = grams.diagonal(dim1=1, dim2=2).sqrt()
     least, most = norms.amin(1), norms.amax(1)
     cosines = torch.where(least > 0, measures.cosines(grams).mean((1, 2)), math.nan)

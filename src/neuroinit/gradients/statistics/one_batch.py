@@ -22,10 +22,10 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 
 
 class CutsBatches(Protocol):
-    """A method, as far as it cuts a batch into sub-batches."""
+    """The part of a method that cuts a batch into sub-batches."""
 
     def measured(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:
-        """The sub-batches of the statistics before and after."""
+        """The plan with which ``result.before`` and ``result.after`` are measured."""
         ...
 
 

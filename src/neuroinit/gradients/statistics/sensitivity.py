@@ -16,8 +16,8 @@ from neuroinit.gradients.plan import Plan
 from neuroinit.model.finite import check_losses, check_norm, check_zero_norms
 from neuroinit.model.point import Point
 
-TINY = 1e-300  # a squared norm that is not zero
-HELD = 2**26  # entries of the gradients that are held at once
+TINY = 1e-300  # avoids a division by zero
+HELD = 2**26  # most entries of gradients that are held at once
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Sensitivity:
         moments: Norms and GradCosine of the sub-batch gradients.
         norms: ``||g_k||`` of every scaled tensor, float64 on the CPU.
         values: ``||theta_k||`` of every scaled tensor.
-        squared: ``||g||^2`` over all parameters, without the noise of the batch: the mean product
-            ``<g_i, g_j>`` of different sub-batches, and 0 if that is negative. With one sub-batch
-            the noise stays.
-        absolute: ``sum |g|``, times the same share.
+        squared: An estimate of ``||g||^2`` without the noise of the batch: the mean of
+            ``<g_i, g_j>`` over ``i != j``, or 0 if that is negative. With one sub-batch it is
+            ``||g||^2``, noise included.
+        absolute: ``sum |g|`` over all entries, times ``sqrt(squared) / ||g||``.
     """
 
     loss: float
@@ -44,16 +44,16 @@ class Sensitivity:
 
     @property
     def by_tensor(self) -> Tensor:
-        """``||theta_k|| ||g_k||``: what moving a tensor by its own length changes, at most.
+        """``||theta_k|| ||g_k||``: to first order, the change of the loss per relative change.
 
-        To first order, and in units of the loss. It does not depend on how a tensor is scaled
-        against the others, as a gradient norm does.
+        If tensor k moves by ``eps ||theta_k||``, the loss changes by at most ``eps`` times this.
+        It does not depend on the units of a tensor, as a gradient norm does.
         """
         return self.values * self.norms
 
 
 def sensitivity(point: Point, batch: Batch, plan: Plan) -> Sensitivity:
-    """The loss of a batch and the size of its gradient by every tensor.
+    """The loss of a batch and the norm of its gradient by every tensor.
 
     Args:
         point: Where the parameters stand.
@@ -66,7 +66,7 @@ def sensitivity(point: Point, batch: Batch, plan: Plan) -> Sensitivity:
     problem, count, names = point.problem, len(plan.weights), point.problem.differentiated
     losses: list[Tensor] = []
     norms: list[Tensor] = []
-    sums: Tensor | float = 0.0  # of the gradients as unit vectors, and as they are
+    sums: Tensor | float = 0.0  # row 0: mean of g_d / ||g_d||; row 1: mean of g_d
     for rows in gradient_rows(point, batch, plan, losses, names, HELD):
         norms.append(problem.norms(rows))
         lengths = torch.where(norms[-1] > 0, norms[-1], 1.0)
@@ -94,7 +94,7 @@ def _sensitivity(
     lengths: Tensor,
     losses: Tensor,
 ) -> Sensitivity:
-    """From what was measured on the device."""
+    """Check what was measured, now on the CPU, and sum it over shards."""
     for d, norm in enumerate(norms.tolist()):
         check_norm(norm or 1.0, f"sub-batch {d}")
     check_losses(losses)

@@ -11,10 +11,10 @@ With statistics over the ``N`` entries of every channel, ``xh = (x - mean) rstd`
 
 ``rstd P`` is torch's own backward of batch normalization: one kernel.
 
-In a pass over several pieces every piece has statistics of its own. ``D`` pieces of ``n`` samples
-and ``C`` channels are one batch of ``n`` samples and ``D C`` channels, so one kernel serves all
-pieces. It takes a copy of the input and one of the output: on a CPU the forward pass is 10 to 25%
-slower than kernels for every piece, with the same number of operators for any ``D``.
+In a pass over several pieces, statistics are those of each piece. ``D`` pieces of ``n`` samples
+and ``C`` channels are computed as one batch of ``n`` samples and ``D C`` channels, by one kernel.
+This needs a copy of the input and one of the output: on a CPU the forward pass is 10 to 25% slower
+than one kernel a piece, but the number of operators does not depend on ``D``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def batch_norm(
     updated.
 
     Raises:
-        NotSeparableError: If pieces cannot have statistics of their own.
+        NotSeparableError: If pieces cannot have separate statistics.
     """
     pieces, tensors = context.pieces, (input, weight, bias)
     alike = all(t is None or t.dtype == input.dtype for t in tensors)
@@ -88,7 +88,7 @@ def _of_pieces(
     context: KernelContext,
     pieces: PieceParameters,
 ) -> Tensor:
-    """Every piece with its own statistics, as channels of one batch."""
+    """Batch normalization of every piece separately, as channels of one batch."""
     count, channels, rest = len(pieces.slices(x)), x.shape[1], x.shape[2:]
     rows = len(x) // count
     alike = len({stop - start for start, stop in pieces.intervals}) == 1
@@ -128,7 +128,7 @@ def _fused_gradients(
 def _plain_gradients(
     gy: Tensor, x: Tensor, w: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same from operators that can be differentiated any number of times."""
+    """As ``_fused_gradients``, from operators that can be differentiated any number of times."""
     dims = _other_dims(x)
     gain = None if w is None else w.view(normalization.channel_shape(x))
     gx, product = normalization.gradients(gy, x, gain, dims, eps)

@@ -1,10 +1,10 @@
-"""What batch, layer and instance normalization have in common.
+"""Formulas that batch, layer and instance normalization share.
 
-torch's fused kernels have a right gradient and a right double backward. Their third derivative is
-wrong without an error (torch 2.13, float64: off by 4 to 50%), because the saved mean and deviation
-are taken for constants: https://github.com/pytorch/pytorch/issues/175754 for LayerNorm and 186256
+torch's fused kernels have a correct gradient and double backward. Their third derivative is wrong
+without an error (torch 2.13, float64: off by 4 to 50%), because it treats the saved mean and
+deviation as constants: https://github.com/pytorch/pytorch/issues/175754 for LayerNorm and 186256
 for BatchNorm. MetaInit needs the third derivative, and so does a second derivative of a loss that
-itself takes a gradient. The formulas here are right to any order.
+itself takes a gradient. The formulas here are correct to any order.
 """
 
 from __future__ import annotations

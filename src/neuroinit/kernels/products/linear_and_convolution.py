@@ -8,12 +8,12 @@ directions ``a, v, vb``:
     by x:                    v^T gy
     by the scale c of c w:   <w a, gy>          at c = 1
 
-Torch would compute the gradient by ``w`` in place of the last line, a whole weight gradient that we
-only ever contract with ``w`` itself. Here it is one inner product with ``w a``, which the first
-line needs anyway. Where the second backward passes through the layer itself, with a gradient
-``gy`` of its own, the derivative by the scale is ``<w, gy x^T> = <x, w^T gy>``: again an inner
-product with what is computed anyway. That makes four products in place of six, and none of them
-takes the slow path of torch's double backward of a convolution.
+In place of the last line, torch would compute the gradient by ``w``, of which we need only the
+inner product with ``w``. Here it is one inner product with ``w a``, which the first line computes
+anyway. When the second backward reaches the layer's forward pass, with another gradient ``gy``, the
+derivative by the scale is ``<w, gy x^T> = <x, w^T gy>``: an inner product with ``w^T gy``, which is
+computed anyway, too. That makes four products in place of six, and none of them uses the slow
+double backward of torch's convolution.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class _Layer(torch.autograd.Function):
     """``y = w x + b``.
 
     The gradient depends on the pass, see ``context.py``: in the first backward it is
-    :class:`_LayerGradients`, by the leaves of the pieces if there are slices; in the second it is
-    by the scale in place of the weight; in a backward of the user's it is plain.
+    :class:`_LayerGradients`, by the leaves of the pieces if there are slices. In the second it is
+    by the scale in place of the weight. In a backward that the user's code starts it is plain.
     """
 
     @staticmethod
@@ -165,8 +165,8 @@ def linear_or_convolution(
     """``F.linear``, ``addmm``, ``F.conv1d`` to ``3d``, ``F.conv_transpose1d`` ...; or ``None``.
 
     ``None`` leaves the call to torch, whose derivative is by the weight itself: the weight has
-    neither a scale nor a leaf, a transform is active, the padding is a word, the dtypes differ, or
-    a sample comes without a batch dimension.
+    neither a scale nor a leaf, a transform is active, the padding is a string, the dtypes differ,
+    or the input has no batch dimension.
 
     Args:
         name: The name of torch's function.

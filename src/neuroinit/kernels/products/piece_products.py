@@ -5,7 +5,7 @@ for convolutions one convolution in which every piece is a group,
 
     x: (pieces * n, channels, ...)  ->  (n, pieces * channels, ...).
 
-``batched.py`` decides where; elsewhere every piece is a product of its own. 1x1 convolutions of
+``batched.py`` decides when; otherwise every piece is one product. 1x1 convolutions of
 pieces of equal size are batched matrix products of ``(pieces, channels, n * positions)``. On a CPU,
 torch takes one product a sample for less than 16 samples. For 8 pieces of 8 samples, 2048 to 512
 channels, 2x2 positions, weight gradients take 26 ms in place of 60, ``v^T gy`` 13 in place of 224
@@ -78,7 +78,7 @@ def add_forward(
     vb: Tensor | None,
     total: Tensor | None,
 ) -> Tensor:
-    """``total + v x + vb``, with its own ``v`` and ``vb`` for every slice; ``total`` is changed."""
+    """``total + v x + vb`` with ``v[s]`` and ``vb[s]`` for slice ``s``; ``total`` is changed."""
     pieces = _batched(operator, x, slices, v)
     if pieces is not None:
         part = _forward(operator, pieces, pieces.apart(x), v, vb)
@@ -135,7 +135,7 @@ def _from_columns(columns: Tensor, pieces: Batched, size: Sequence[int]) -> Tens
 
 
 def _grouped(operator: Convolution, pieces: Batched) -> Convolution:
-    """The convolution with every piece as groups of its own."""
+    """The convolution in which every piece has separate groups."""
     return dataclasses.replace(operator, groups=pieces.count * operator.groups)
 
 

@@ -34,12 +34,12 @@ class BackwardThroughTime:
         gh: Gradients by the outputs, ``(samples, steps, features)``.
         gc: The gradient by the last ``c``.
         w: The weight.
-        added: For every step, what is added to the gradients by ``u, q, h, c`` and again ``h``.
+        added: Tensors to add to the gradients by ``u, q, h, c`` and again ``h``, for every step.
 
     Attributes:
         gu: ``(steps, samples, ...)``; likewise ``gq``, and the gradients ``by_h`` and ``by_c`` by
             the state after every step.
-        gh: By the first state; likewise ``gc``.
+        gh: The gradient by the first ``h``; likewise ``gc``.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ def with_bias(products: Tensor, b: Tensor | None) -> Tensor:
 def step_coefficients(
     cell: Cell, u: Tensor, b: Tensor | None, states: Sequence[Tensor]
 ) -> list[Coefficients]:
-    """Those of every step."""
+    """The coefficients of every step."""
     products, hs, cs = states
     found = cell.coefficients(u.transpose(0, 1), with_bias(products, b), hs[:-1], cs[:-1])
     return list(zip(*(part.unbind() for part in found), strict=True))
@@ -111,7 +111,7 @@ def plain_gradients(
     w: Tensor,
     b: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """By operators of torch that can be differentiated any number of times."""
+    """The gradients from operators of torch that can be differentiated any number of times."""
     inputs, outputs = (u, h, c, w, b), []
     with torch.enable_grad():
         for u_t in u.unbind(1):

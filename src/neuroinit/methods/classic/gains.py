@@ -20,7 +20,7 @@ from torch.nn.modules import activation
 from neuroinit.distributed.dtensor import whole
 from neuroinit.methods.classic.layers import is_layer
 
-# what `torch.nn.init.calculate_gain` knows
+# names that `torch.nn.init.calculate_gain` accepts
 NAMED_GAINS = ("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu")
 POINTS = 4096  # quantiles of the normal distribution over which E[f(z)^2] is averaged
 _NOT_ELEMENTWISE = (

@@ -1,4 +1,4 @@
-"""What the parameters of a module are: weights of layers, gains of normalization layers, or others.
+"""Classifies parameters: weights of layers, gains of normalization layers, and others.
 
 Also the number of inputs and outputs of a weight, which the classic initializations need.
 """

@@ -56,7 +56,7 @@ class Classic(Initialization):
     """
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
-        """How every parameter is drawn that the table above has a rule for, by name."""
+        """Parameter name -> how it is drawn, for the parameters in the table above."""
         gains, takes = layer_gains(model), self.selection().takes
         found: dict[str, Draw] = {}
         for module, key, name in places(model):
@@ -75,7 +75,7 @@ class Classic(Initialization):
         Args:
             fan_in: Number of inputs that one output depends on.
             fan_out: Number of outputs that depend on one input.
-            gain: Of the activation after the layer; ``None`` if the model shows none.
+            gain: Gain of the activation after the layer; ``None`` if the model has no activations.
         """
 
     def embedding(self, dimension: int) -> tuple[str, float]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 FURTHEST = math.log(100.0)  # a network that needs a larger factor, or a smaller one, is left alone
 PRECISION = 1 / 8  # of the logarithm of the factor, in units of `lr`
-UNDECIDED = 2.0  # in place of a sign
-TINY = 1e-300  # its logarithm is finite
+UNDECIDED = 2.0  # value of `sign` before the first step
+TINY = 1e-300  # smallest argument of a logarithm
 WORKS = "the network works and is left alone"
 NO_FACTOR = "no factor between 1/100 and 100 helps, the network is left alone"
 
@@ -41,21 +41,21 @@ class CommonFactor(Rule):
 
         s = max_k ||W_k|| ||g_k|| / L_0
 
-    the *sensitivity*: by what share of ``L_0`` the loss changes, at most and to first order, if a
-    weight moves by its own length. On the first batch the network
+    the *sensitivity*: to first order, moving one weight tensor by its own norm changes the loss by
+    at most ``s L_0``. On the first batch the network
 
     - *explodes* if the loss or a gradient is not finite, if ``L > explodes L_0``, or, with an
-      optimizer, if its first step promises a decrease of the loss of more than ``promise L_0``:
+      optimizer, if to first order its first step decreases the loss by more than ``promise L_0``:
       ``rate ||g||^2`` for SGD, ``rate sum|g|`` for Adam. All weights are then divided by the
       smallest factor with which it does not explode and ``s <= target``.
-    - is *dead* if ``s < dead``: no weight matters. All weights are then multiplied by the smallest
-      factor with ``s >= target``.
+    - is *dead* if ``s < dead``: the loss hardly depends on any weight. All weights are then
+      multiplied by the smallest factor with ``s >= target``.
     - *works* otherwise, and nothing changes.
 
     The factor is found by steps of ``lr`` in its logarithm and by bisection, one batch a step. If
-    there is none between 1/100 and 100, nothing changes. A search that ends before, for lack of
-    steps or batches, gives the best factor that was tried, which may be 1. Biases, gains and other
-    tensors with one dimension are never changed. Only first-order gradients are needed.
+    there is none between 1/100 and 100, nothing changes. If steps or batches run out first, the
+    best factor that was tried is used, which may be 1. Biases, gains and other tensors with one
+    dimension are never changed. Only first-order gradients are needed.
 
     The four numbers do not depend on the number of classes. They were chosen on one half of the
     networks of a suite and tried on the other (``docs/evidence/defaults.md``).
@@ -64,11 +64,11 @@ class CommonFactor(Rule):
         dead: A network with a smaller ``s`` is dead. Networks that train have an ``s`` of 0.1 and
             more, those with vanishing signals 0.03 and less.
         explodes: A network with a loss above this multiple of ``L_0`` explodes.
-        promise: So does one whose first step promises a larger decrease, in units of ``L_0``. The
-            gradient falls during the step, so training tolerates more than 1; above about 10 it
-            diverges.
-        target: The sensitivity ``s`` that a factor is chosen for. At 1, moving a weight by its own
-            length changes the loss by about ``L_0``.
+        promise: A network explodes if, to first order, the first step decreases the loss by more
+            than this, in units of ``L_0``. Because the gradient falls during a step, training
+            tolerates more than 1; above about 10 it diverges.
+        target: The sensitivity ``s`` for which the factor is chosen. At 1, moving a weight tensor
+            by its own norm changes the loss by about ``L_0``.
 
     Example:
         >>> from neuroinit import NIO
@@ -95,10 +95,10 @@ class CommonFactor(Rule):
     def init(self, scales: Tensor) -> State:
         """The state before the first step.
 
-        ``sign``: 1 while weights grow, -1 while they shrink, 0 when nothing changes any more.
-        ``factor``: the logarithm of the factor. ``low`` and ``high``: the last one that was too
-        close to 1, and the first one that was far enough; ``nan`` if unknown. ``best``: the one
-        with the smallest ``badness``. ``used``: which tensors get the factor.
+        ``sign``: 1 while weights grow, -1 while they shrink, 0 when the search has ended.
+        ``factor``: the logarithm of the factor. ``low`` and ``high``: the last logarithm that was
+        too close to 0, and the first that was far enough from 0; ``nan`` if unknown. ``best``: the
+        logarithm with the smallest ``badness``. ``used``: which tensors get the factor.
         """
         state = {"sign": UNDECIDED, "factor": 0.0, "low": 0.0, "high": math.nan}
         state |= {"best": 0.0, "badness": math.inf}
@@ -153,7 +153,7 @@ class CommonFactor(Rule):
 
         Args:
             position: The scales and the state.
-            seen: The gradients there; ``None`` if something is not finite.
+            seen: The sensitivity at the position; ``None`` if something is not finite.
             weights: Which tensors are weights.
             unit: ``L_0``.
             promised: By how much a step of the optimizer decreases the loss to first order.
@@ -201,7 +201,7 @@ class CommonFactor(Rule):
         return (at * state["used"]).exp()
 
     def verdict(self, state: State) -> str:
-        """What was found, in a few words; empty as long as the search goes on."""
+        """The result of the search in a few words; empty while it goes on."""
         if state["sign"]:
             return ""
         if not math.isnan(float(state["high"])):

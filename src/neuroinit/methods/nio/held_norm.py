@@ -14,9 +14,8 @@ from neuroinit.methods.nio.objectives import Measure, cosine
 from neuroinit.methods.nio.rules import DerivativeRule
 from neuroinit.methods.updates import Position, State
 
-# A norm that all scales together move by less than this share of their own steps has reached its
-# floor, the gradient of the last bias, which never vanishes: shrinking on would only kill the
-# network.
+# If sum_k |u_k| is smaller, the norm has reached its lower limit: the gradient of the last bias,
+# which does not depend on the scales. Shrinking further would only make the network dead.
 FLOOR = 0.5
 
 
@@ -51,7 +50,7 @@ class HeldNorm(DerivativeRule):
         miss: Crossing ``gamma`` by more than this, in the log-norm, halves the longest step.
         share: Share of the largest ``u_k`` above which a tensor is moved.
         grow: Below ``gamma``, tensors with a small ``u_k`` grow, too.
-        loss_within: See above.
+        loss_within: Nothing grows while the loss is above this multiple of the least loss so far.
         ascent: Length of an ascent step, as a fraction of ``lr``; it decays to zero.
         gram: The objective reads ``moments.gram``.
 

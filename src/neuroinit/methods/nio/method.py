@@ -31,7 +31,7 @@ from neuroinit.methods.nio.rules import Rule
 from neuroinit.methods.nio.unit_loss import loss_without_knowledge
 from neuroinit.methods.updates import Position, State, lower_bounds
 from neuroinit.model.arguments.optimizers import FAMILIES
-from neuroinit.model.parameters.selection import LooksAt, Selection
+from neuroinit.model.parameters.selection import ParameterFilter, Selection
 from neuroinit.model.problem import Problem
 
 
@@ -50,8 +50,8 @@ class NIO(Method):
         gamma_per_loss: See ``gamma``.
         rate: The step size of training: ``lr / (1 - momentum)`` for SGD, ``lr`` for Adam. If the
             first step would be too long, the weights are shrunk. For rules with a bound and SGD,
-            ``gamma="auto"`` is ``sqrt(loss / rate)``, within a factor of 2 of its value without.
-            :func:`nio_` reads it from an ``optimizer``.
+            ``gamma="auto"`` is ``sqrt(loss / rate)``, within a factor of 2 of its value without a
+            ``rate``. :func:`nio_` reads it from an ``optimizer``.
         family: ``"sgd"`` or ``"adam"``: the kind of optimizer that ``rate`` belongs to.
         sub_batches: Number of sub-batches ``D``, or ``"samples"``.
         overlap: Overlap ratio ``r``.
@@ -59,8 +59,8 @@ class NIO(Method):
         batch_stats: BatchNorm's statistics are those of the ``"sub-batch"`` or of the ``"batch"``.
         rule: How the scales move; ``None`` for ``CommonFactor()`` if ``gamma`` is ``"auto"``, and
             ``HeldNorm()`` if it is a number.
-        gradients_of: ``gradients_of(module, key, tensor)``: which parameters' gradients are looked
-            at; ``None`` for all trainable ones.
+        gradients_of: ``gradients_of(module, key, tensor)``: whether the loss is differentiated by a
+            parameter; ``None`` for all trainable ones.
         min_bias_scale: Lower clamp for names with ``bias``; ``None`` for ``min_scale``.
 
     Example:
@@ -79,7 +79,7 @@ class NIO(Method):
     split: str = "cover"
     batch_stats: str = "sub-batch"
     rule: Rule | None = None
-    gradients_of: LooksAt | None = None
+    gradients_of: ParameterFilter | None = None
     min_bias_scale: float | None = None
 
     engines: ClassVar[tuple[str, ...]] = ("keep", "stream", "differences")
@@ -184,11 +184,11 @@ class NIO(Method):
 
     @property
     def least_samples(self) -> int:
-        """One for every sub-batch."""
+        """One sample for every sub-batch."""
         return 2 if self.sub_batches == "samples" else int(self.sub_batches)
 
     def for_samples(self, problem: Problem, size: int) -> NIO:
-        """With fewer sub-batches if there are fewer samples."""
+        """A copy with fewer sub-batches if there are fewer samples than sub-batches."""
         if size >= self.least_samples or size < 2:
             return self
         problem.warn_once(
@@ -198,7 +198,7 @@ class NIO(Method):
         return dataclasses.replace(self, sub_batches=size)
 
     def fits(self, problem: Problem, size: int) -> bool:
-        """A batch needs a sample for every sub-batch, and BatchNorm two."""
+        """Whether every sub-batch gets a sample; two with BatchNorm."""
         least = 1 if self.sub_batches == "samples" else int(self.sub_batches)
         return size >= least * (2 if problem.batch_norms else 1)
 
@@ -209,7 +209,7 @@ class NIO(Method):
         return self._rule.step(self, problem, batch, plan, engine, position)
 
     def selection(self) -> Selection:
-        """Which parameters get a scale, and whose gradients are looked at."""
+        """Which parameters get a scale, and by which the loss is differentiated."""
         return dataclasses.replace(super().selection(), gradients_of=self.gradients_of)
 
     def lowest(self, names: list[str]) -> Tensor:

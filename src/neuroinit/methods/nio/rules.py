@@ -1,4 +1,4 @@
-"""Rules: how a step of NIO moves the scales. The paper's own, :class:`BoundedAscent`, is here."""
+"""Base classes of rules, which move the scales in a step of NIO; and the paper's rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neuroinit.model.problem import Problem
 if TYPE_CHECKING:
     from neuroinit.methods.nio.method import NIO
 
-RETREATS = 12  # most times that a start which is not finite is shrunk
+RETREATS = 12  # most times that scales are shrunk because a loss or gradient is not finite
 
 
 class Rule(abc.ABC):
@@ -57,7 +57,7 @@ class Rule(abc.ABC):
         """One step.
 
         Args:
-            nio: The method, for its settings: ``gamma``, which is a number now, ``lr`` and others.
+            nio: The method, for its settings such as ``lr`` and ``gamma``, which is a number here.
             problem: The model and its loss.
             batch: A prepared batch.
             plan: Its sub-batches.
@@ -142,7 +142,7 @@ class DerivativeRule(Rule):
 def measured_step(
     scales: Tensor, state: State, constrained: bool, loss: float, moments: Moments, value: float
 ) -> Step:
-    """A step with what was measured of the sub-batch gradients before it."""
+    """A step that records the loss and the sub-batch gradients before it."""
     return Step(
         scales=scales,
         state=state,

@@ -1,4 +1,4 @@
-"""The loss of a network that ignores its input, from which ``gamma="auto"`` is made."""
+"""The loss ``L_0`` of a network whose parameters are near zero, used by ``gamma="auto"``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_LOSS = 1e-7  # a smaller loss counts as zero
 
 
 def loss_without_knowledge(problem: Problem, batch: Batch, weights_only: bool) -> float:
-    """The loss with parameters near zero; if that is zero, the model's own, with a warning.
+    """The loss with parameters near zero; if it is zero, that at the start, with a warning.
 
     Args:
         problem: The model and its loss.
@@ -22,7 +22,7 @@ def loss_without_knowledge(problem: Problem, batch: Batch, weights_only: bool) -
 
     Raises:
         NonFiniteError: If it is not finite.
-        ValueError: If the model's own loss is zero, too, or not finite.
+        ValueError: If the loss at the start is zero, too, or not finite.
     """
     loss = _near_zero(problem, batch, weights_only)
     if not math.isfinite(loss):
@@ -57,7 +57,7 @@ def _near_zero(problem: Problem, batch: Batch, weights_only: bool) -> float:
 
 
 def _own_loss(problem: Problem, batch: Batch) -> float:
-    """The size of the loss of the model as it is.
+    """The absolute value of the loss at the start.
 
     Raises:
         ValueError: If it is zero or not finite.

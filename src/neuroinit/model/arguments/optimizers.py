@@ -1,4 +1,4 @@
-"""The optimizer that a user will train with: checks, copies, and its learning rate."""
+"""The user's optimizer: checks, copies for other parameters, learning rate and family."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ FAMILIES = ("sgd", "adam")
 
 
 def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor]) -> Optimizer:
-    """A fresh optimizer of the same kind and settings for copies of the model's parameters.
+    """A new optimizer of the same class and settings for copies of the model's parameters.
 
     Args:
-        optimizer: One that was made for the model, or a function of parameters that makes one.
+        optimizer: An optimizer of the model's parameters, or a function that makes an optimizer
+            of given parameters.
         model: The user's module.
-        values: The copies, by name.
+        values: Parameter name -> copy.
 
     Raises:
-        ValueError: If a function makes an optimizer of other parameters than it is given.
+        ValueError: If the function makes an optimizer of other parameters than those given.
     """
     if not isinstance(optimizer, Optimizer):
         made = _made_by(optimizer, [v for v in values.values() if v.requires_grad])
@@ -43,7 +44,7 @@ def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor
     state, empty = optimizer.state, copy.copy(optimizer.state)
     empty.clear()
     optimizer.state = empty
-    try:  # a start has no momentum yet
+    try:  # without the state, such as momentum: training has not begun
         return _copied(optimizer, dict(twins))
     finally:
         optimizer.state = state
@@ -61,7 +62,7 @@ def _made_by(function: Callable[[Iterable[Tensor]], Optimizer], given: list[Tens
 
 @contextmanager
 def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
-    """Inside, freeze the parameters that an optimizer does not hold."""
+    """A context in which the parameters that an optimizer does not hold are frozen."""
     if not isinstance(optimizer, Optimizer):
         yield
         return
@@ -82,7 +83,7 @@ def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
 
 
 def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
-    """A deep copy with all attributes; torch's own copies settings and state only."""
+    """A deep copy with all attributes; ``copy.deepcopy`` copies settings and state only."""
     twin = copy.deepcopy(optimizer, memo)
     for key, value in vars(optimizer).items():
         if key != "step" and key not in vars(twin):  # a scheduler's `step` is bound to the original
@@ -90,7 +91,7 @@ def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
     return twin
 
 
-def check_optimizer(optimizer: Any) -> None:
+def check_optimizer(optimizer: object) -> None:
     """Raise for an unusable optimizer; warn if a scheduler has changed its learning rate."""
     if not isinstance(optimizer, Optimizer):
         check_callable("optimizer", optimizer)
@@ -104,17 +105,17 @@ def check_optimizer(optimizer: Any) -> None:
         if "initial_lr" in group and not math.isclose(group["initial_lr"], group["lr"]):
             warn(
                 f"A scheduler has set the learning rate to {group['lr']:.3g}, of "
-                f"{group['initial_lr']:.3g}: what it is now is used. Call this before "
+                f"{group['initial_lr']:.3g}; the former is used. Call this before "
                 "making the scheduler, or pass a function such as `lambda p: SGD(p, lr=0.1)`.",
             )
             return
 
 
 def rate_of(optimizer: OptimizerLike) -> float | None:
-    """How far training goes by a gradient; ``None`` if that is not known.
+    """The step size of training; ``None`` if the optimizer has no learning rate.
 
-    ``lr / (1 - momentum)`` for SGD. For other optimizers, which divide by the size of the gradient,
-    the learning rate.
+    ``lr (1 - dampening) / (1 - momentum)`` for SGD: the sum of all steps due to one gradient. For
+    other optimizers, which divide by the size of the gradient, ``lr``.
 
     Example:
         >>> round(rate_of(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)), 6)
@@ -147,7 +148,7 @@ def family_of(optimizer: str | OptimizerLike) -> str:
 
 
 def _instance(optimizer: OptimizerLike) -> Optimizer:
-    """The optimizer, or one that the function makes, to look at its settings."""
+    """An optimizer from which the settings can be read."""
     if isinstance(optimizer, Optimizer):
         return optimizer
     return _made_by(optimizer, [torch.zeros(1, requires_grad=True)])

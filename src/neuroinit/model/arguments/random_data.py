@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neuroinit.common.checks import check_count
 
-LEAST = 32  # samples of a batch in place of data
+LEAST = 32  # fewest samples in a random batch that replaces data
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class RandomBatches:
     classes: int
     seed: int
     size: int
-    moments: tuple[float, float] | None = None  # mean and standard deviation; the example's
+    moments: tuple[float, float] | None = None  # mean and std; ``None`` for those of the example
     shape: tuple[int, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -54,12 +54,12 @@ def random_batches(
     """Random inputs with random labels, as in the paper of MetaInit.
 
     Args:
-        example: A batch of inputs: normal values with its mean and standard deviation are drawn, or
-            for integers, such as tokens, uniform ones up to the largest. Or a shape, for standard
-            normal values.
-        classes: Number of labels.
-        seed: Of the random numbers.
-        size: Samples of a batch; as many as the example has by default.
+        example: A batch of inputs. For floats, normal values with the same mean and standard
+            deviation are drawn; for integers, such as tokens, uniform values from 0 to the largest.
+            Or a shape, for standard normal values.
+        classes: Number of classes of the labels.
+        seed: Seed of the random numbers.
+        size: Number of samples in a batch; by default that of the example.
 
     Example:
         >>> inputs, labels = next(iter(random_batches((16, 3, 8, 8), classes=10)))
@@ -83,7 +83,7 @@ def random_batches(
         raise ValueError("Parameter `example` is not finite: found NaN or inf in it.")
     if not example.is_floating_point() and int(example.min()) < 0:
         raise ValueError(
-            "Parameter `example` has integers, of which uniform ones up to the largest are drawn, "
+            "Parameter `example` has integers. Random integers from 0 to the largest are drawn, "
             f"so they should not be negative. Found {int(example.min())}."
         )
     if size is not None:
@@ -101,10 +101,10 @@ def in_place_of_data(
 
     Args:
         example: As for :func:`random_batches`; a batch has at least 32 samples.
-        run: The model.
-        loss_fn: Is tried to find out whether the classes are the second dimension of the output, as
-            for ``F.cross_entropy``, or its last.
-        seed: Of the random numbers.
+        run: Computes the model's output for given inputs.
+        loss_fn: Called with random labels to see whether the classes are the second dimension of
+            the output, as for ``F.cross_entropy``, or the last.
+        seed: Seed of the random numbers.
     """
     one = random_batches(example, 1, seed)
     drawn = replace(one, size=max(one.size, LEAST))
@@ -126,10 +126,10 @@ def in_place_of_data(
     for place in dict.fromkeys((1, output.dim() - 1)):
         labels = (*shape[1:place], *shape[place + 1 :])
         found = replace(drawn, classes=shape[place], shape=labels)
-        if loss_fn is None:  # inputs are all that is needed
+        if loss_fn is None:  # the method uses inputs only
             return found
         try:
-            with warnings.catch_warnings():  # that a regression's shapes fit by chance
+            with warnings.catch_warnings():  # a regression loss may broadcast labels by chance
                 warnings.filterwarnings("error", "Using a target size")
                 loss = torch.as_tensor(loss_fn(output, next(iter(found))[1].to(output.device)))
         except (RuntimeError, ValueError, IndexError, UserWarning) as error:
@@ -148,11 +148,11 @@ def in_place_of_data(
 
 
 def _check_tokens(inputs: Tensor, output: Tensor, place: int) -> None:
-    """Raise if the loss takes the tokens of a language model for classes."""
+    """Raise if ``loss_fn`` uses the token dimension of a language model as classes."""
     tokens = not inputs.is_floating_point() and inputs.dim() == 2 and output.dim() == 3
     if tokens and place == 1 and output.shape[1] == inputs.shape[1]:
         raise ValueError(
-            f"The model puts out {tuple(output.shape)}, scores of every token, of which `loss_fn` "
-            "takes the second dimension as classes. Pass a loss such as "
+            f"The model's output has shape {tuple(output.shape)}, scores for every token, and "
+            "`loss_fn` uses its second dimension as classes. Pass a loss such as "
             "`lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten())`."
         )

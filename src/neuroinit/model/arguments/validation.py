@@ -1,9 +1,8 @@
-"""Checks of what users pass in: models, losses and batches."""
+"""Checks of the models, losses and batches that users pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,8 @@ from neuroinit.common.checks import check_callable
 from neuroinit.common.errors import listed
 
 
-def mean_loss(loss: Any, size: int) -> Tensor:
-    """Reduce a scalar or one loss a sample to the mean."""
+def mean_loss(loss: object, size: int) -> Tensor:
+    """The mean of a loss that is a scalar or has one value a sample."""
     if not isinstance(loss, Tensor):
         raise TypeError(
             f"The loss should be a tensor. Found a `{type(loss).__name__}`. "
@@ -29,13 +28,13 @@ def mean_loss(loss: Any, size: int) -> Tensor:
     )
 
 
-def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
+def check_batches(batches: object, pairs: bool, again: bool = False) -> None:
     """Raise for anything that is not an iterable of batches, such as a single batch.
 
     Args:
-        batches: What was passed.
+        batches: The user's argument.
         pairs: Whether a batch is ``(inputs, targets)``.
-        again: Whether it has to be gone through more than once.
+        again: Whether ``batches`` is iterated over more than once.
     """
     found = f"a `{type(batches).__name__}`"
     single = isinstance(batches, (Tensor, Mapping))
@@ -48,12 +47,12 @@ def check_batches(batches: Any, pairs: bool, again: bool = False) -> None:
         )
     if again and isinstance(batches, Iterator):
         raise TypeError(
-            "Parameter `batches` should be a list or a DataLoader, which can be gone through for "
-            f"every method. Found {found}."
+            "Parameter `batches` should be a list or a DataLoader, because every method iterates "
+            f"over it. Found {found}."
         )
 
 
-def check_values(batches: Sequence[Any]) -> None:
+def check_values(batches: Sequence[Batch]) -> None:
     """Raise for batches with NaN or inf."""
     for k, batch in enumerate(batches):
         tensors: list[Tensor] = []
@@ -75,7 +74,9 @@ def check_pair(batch: Batch) -> None:
         )
 
 
-def check_callables(model: Any, loss_fn: Any, compute_loss: Any, needed: bool = True) -> None:
+def check_callables(
+    model: object, loss_fn: object, compute_loss: object, needed: bool = True
+) -> None:
     """Raise for a model, loss or ``compute_loss`` of a wrong type."""
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
@@ -98,7 +99,7 @@ def check_parameters(model: nn.Module, takes_part: Callable[[str], bool]) -> Non
 
     Args:
         model: The user's module.
-        takes_part: Whether a parameter of this name may get a scale.
+        takes_part: ``takes_part(name)``: whether a parameter may get a scale.
     """
     named = dict(model.named_parameters())
     lazy = [n for n, p in named.items() if is_lazy(p)]

@@ -1,4 +1,4 @@
-"""Residual branches of a model, found in the autograd graph of its loss: what is added to a skip.
+"""Finds the residual branches of a model in the autograd graph of its loss.
 
 In ``x + f(x)`` one input of the addition can be reached from the other on the way back: ``x`` is
 the skip path and ``f(x)`` the branch. If the skip path has layers, too (a projection), both come
@@ -7,21 +7,20 @@ from one tensor, and the branch is the input with more parameters on its way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
 ADDITIONS = ("AddBackward0", "AddBackward1")
-Node = Any  # a node of the autograd graph
 
 
 def branch_ends(loss: Tensor, names: Mapping[int, str]) -> list[str]:
     """The parameter that scales the end of every residual branch, in the order of the graph.
 
-    It is the weight of the last layer of the branch, or the gain of a normalization layer or of a
-    layer scale if one comes after it. A parameter that ends several branches is left out: in an
-    unrolled recurrent layer, every step adds the same product.
+    It is the weight of the last layer of the branch, or the gain of a normalization layer or layer
+    scale after that layer. A parameter at the end of several branches is left out, because in an
+    unrolled recurrent layer every step adds the same product.
 
     Args:
         loss: A loss with its graph; inputs that require a gradient are part of it.
@@ -30,7 +29,9 @@ def branch_ends(loss: Tensor, names: Mapping[int, str]) -> list[str]:
     Returns:
         One name a branch; branches without parameters are left out.
     """
-    graph = _Graph(loss, names)
+    if loss.grad_fn is None:
+        return []
+    graph = _Graph(loss.grad_fn, names)
     found: list[str] = []
     for node in graph.nodes:
         pair = graph.data_inputs(node)
@@ -42,16 +43,16 @@ def branch_ends(loss: Tensor, names: Mapping[int, str]) -> list[str]:
 
 
 class _Graph:
-    """Nodes of a graph, inputs before outputs, and which of them lie before each.
+    """The nodes of a graph in topological order, and for each node the set of its ancestors.
 
-    Sets of nodes are integers, one bit a node.
+    Sets of nodes are integers with one bit a node.
     """
 
-    def __init__(self, loss: Tensor, names: Mapping[int, str]) -> None:
-        self.nodes = _ordered(loss.grad_fn)
+    def __init__(self, last: Node, names: Mapping[int, str]) -> None:
+        self.nodes = _ordered(last)
         self.place = {node: k for k, node in enumerate(self.nodes)}
         self.names: dict[Node, str] = {}  # of leaves
-        self.before: dict[Node, int] = {}  # the nodes before a node, and itself
+        self.before: dict[Node, int] = {}  # a node -> its ancestors and itself
         for k, node in enumerate(self.nodes):
             variable = getattr(node, "variable", None)
             if variable is not None:
@@ -66,11 +67,14 @@ class _Graph:
         self.data = self._set([*inputs, *looked_up])
 
     def data_inputs(self, node: Node) -> list[Node]:
-        """The inputs of a node that are more than a parameter and views of it."""
+        """The inputs of a node, without parameters and views of one parameter."""
         return [n for n in _inputs(node) if self._is_data(n)]
 
     def branch(self, first: Node, second: Node) -> tuple[Node, int] | None:
-        """The end of the branch and the nodes before it; ``None`` if this is no residual sum."""
+        """The last node of the branch and the set of nodes outside of the branch.
+
+        ``None`` if the sum of the two nodes is not a residual sum.
+        """
         skip, end = sorted((first, second), key=self.place.__getitem__)
         if skip is not end and self._in(skip, self.before[end]):
             return end, self.before[skip]
@@ -83,7 +87,7 @@ class _Graph:
         return many, common
 
     def last_parameter(self, end: Node, outside: int) -> str | None:
-        """The name of the first parameter on the way back from the end of a branch; no bias."""
+        """The last parameter that a branch uses, by name; biases do not count."""
         level, seen = [end], {end}
         while level:
             for node in level:
@@ -99,7 +103,7 @@ class _Graph:
         return None
 
     def _inside(self, node: Node, outside: int) -> bool:
-        """Whether a node belongs to the branch and depends on what comes before the branch."""
+        """Whether a node belongs to the branch and depends on the input of the branch."""
         start = self.inner | self.data
         return not self._in(node, outside) and bool(self.before[node] & outside & start)
 
@@ -116,7 +120,7 @@ class _Graph:
     def _leaves(self, node: Node) -> Iterator[Node]:
         return (n for n in self.names if self._in(n, self.before[node]))
 
-    def _set(self, nodes: Any) -> int:
+    def _set(self, nodes: Iterable[Node]) -> int:
         return sum(1 << self.place[n] for n in nodes)
 
 
@@ -129,13 +133,13 @@ def _inputs(node: Node) -> list[Node]:
 
 
 def _shape(node: Node) -> tuple[int, ...]:
-    """The shape of what a node computes; empty if that is not known."""
+    """The shape of a node's output; empty if it is not known."""
     found = getattr(node, "_input_metadata", None)
     return tuple(found[0].shape) if found else ()
 
 
 def _ordered(last: Node) -> list[Node]:
-    """All nodes of a graph, inputs first."""
+    """All nodes of a graph in topological order, inputs first."""
     order: list[Node] = []
     seen = {last}
     stack = [(last, iter(_inputs(last)))]

@@ -1,4 +1,4 @@
-"""Fresh values for a tensor: a description that gives the same values on any device."""
+"""How fresh values of a tensor are drawn; the same values on every device."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Draw:
         kind: ``"normal"``, ``"trunc_normal"``, ``"uniform"``, ``"orthogonal"`` or ``"constant"``.
         size: The standard deviation (of the normal before it is truncated), the bound of the
             uniform values, the gain of the orthogonal matrix, or the constant.
-        seed: Of the random numbers.
-        blocks: Number of matrices that the tensor holds along dimension 0, drawn separately: gates,
-            or query, key and value.
-        zero_row: A row that is set to zero: the padding token of an embedding.
+        seed: Seed of the random numbers.
+        blocks: Number of matrices that the tensor holds along dimension 0, such as gates, or query,
+            key and value. They are drawn separately.
+        zero_row: Index of a row that is set to zero: the padding token of an embedding.
 
     Example:
         >>> matrix = Draw("orthogonal", 1.0, seed=3).like(torch.empty(2, 2))
@@ -49,10 +49,10 @@ class Draw:
             check_count("zero_row", self.zero_row, 0)
 
     def like(self, tensor: Tensor) -> Tensor:
-        """A tensor of the same shape, dtype and device.
+        """Draw a tensor with the shape, dtype and device of the given tensor.
 
-        Of a DTensor, every rank draws all entries and takes its shard: the values do not depend on
-        the number of ranks, and nothing is exchanged.
+        For a DTensor, every rank draws all entries and keeps its shard: the values do not depend on
+        the number of ranks, and there is no communication.
         """
         generator = torch.Generator().manual_seed(self.seed)
         matrices = torch.empty(tensor.shape, device="meta").chunk(self.blocks)
@@ -76,7 +76,7 @@ def _uniform(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def _trunc_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """By inversion of the error function, between its values at the two cuts."""
+    """Truncated at ``CUT``, by the inverse error function of uniform values."""
     edge = math.erf(CUT / math.sqrt(2))
     return math.sqrt(2) * torch.erfinv(edge * _uniform(shape, generator))
 

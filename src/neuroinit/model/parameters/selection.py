@@ -11,29 +11,29 @@ from torch import Tensor, nn
 from neuroinit.common.errors import listed
 from neuroinit.model.parameters.fresh_values import Draw
 
-LooksAt = Callable[[nn.Module, str, Tensor], bool]
+ParameterFilter = Callable[[nn.Module, str, Tensor], bool]
 Place = tuple[nn.Module, str, str]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which parameters get a scale, and whose gradients are looked at.
+    """Which parameters get a scale, and by which parameters the loss is differentiated.
 
     Args:
         include: Shell patterns of the names that get a scale.
-        exclude: Shell patterns of the names that don't, even if included.
-        gradients_of: ``gradients_of(module, key, tensor)``: whether the gradient by a parameter,
-            which a module holds under a key, is computed. ``None``, or a function that chooses
-            none, stands for all trainable parameters.
-        scales_of: In the same form, which parameters may get a scale.
-        draws: ``draws(model)``: fresh values for some parameters, by name.
-        needs_loss: Whether there has to be a loss.
+        exclude: Shell patterns of the names that get none, even if included.
+        gradients_of: ``gradients_of(module, key, tensor)``: whether the loss is differentiated by
+            the parameter ``tensor``, which ``module`` holds as attribute ``key``. ``None``, or a
+            function that selects nothing, stands for all trainable parameters.
+        scales_of: ``scales_of(module, key, tensor)``: whether a parameter may get a scale.
+        draws: ``draws(model)``: parameter name -> how fresh values are drawn.
+        needs_loss: Whether a loss is required.
     """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    gradients_of: LooksAt | None = None
-    scales_of: LooksAt | None = None
+    gradients_of: ParameterFilter | None = None
+    scales_of: ParameterFilter | None = None
     draws: Callable[[nn.Module], dict[str, Draw]] | None = None
     needs_loss: bool = True
 
@@ -49,12 +49,12 @@ class Selection:
         """Names of the parameters that get a scale.
 
         Args:
-            model: The user's own module.
-            zeros: Names of all-zero tensors, which no scale changes.
+            model: The user's module, without wrappers.
+            zeros: Names of all-zero tensors, which no scale can change.
             drawn: Names of tensors that get fresh values.
 
         Raises:
-            ValueError: If a pattern matches nothing, or nothing would be left to do.
+            ValueError: If a pattern matches no parameter, or no parameter is left.
         """
         names = [n for n, _ in model.named_parameters()]
         self._check_patterns(names)
@@ -82,12 +82,12 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _wanted(model: nn.Module, looks_at: LooksAt | None) -> list[str]:
+def _wanted(model: nn.Module, selects: ParameterFilter | None) -> list[str]:
     """Names of the trainable parameters that a function selects; ``None`` selects all."""
-    if looks_at is None:
+    if selects is None:
         return trainable(model)
     named = dict(model.named_parameters())
-    names = {n for module, key, n in places(model) if looks_at(module, key, named[n])}
+    names = {n for module, key, n in places(model) if selects(module, key, named[n])}
     return [n for n in trainable(model) if n in names]
 
 
@@ -97,7 +97,7 @@ def trainable(model: nn.Module) -> list[str]:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
+    """The module inside ``torch.compile``, DDP, DataParallel and Fabric wrappers."""
     while True:
         inner = [model._modules.get(key) for key in ("_orig_mod", "_original_module")]
         found = next((module for module in inner if module is not None), None)
@@ -110,7 +110,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def places(model: nn.Module) -> list[Place]:
-    """``(module, key, name)`` wherever a parameter is held; a tied tensor has several places."""
+    """``(module, key, name)`` for every attribute that is a parameter; several if it is tied."""
     names = {id(p): n for n, p in model.named_parameters()}
     return [
         (module, key, names[id(tensor)])

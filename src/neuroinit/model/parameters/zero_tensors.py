@@ -14,7 +14,8 @@ SAMPLES = 8  # enough to see whether a gradient is exactly zero
 def blocked_by_zeros(problem: Problem, batch: Batch) -> list[str]:
     """Names of parameters whose gradient is zero only because other tensors are all zero.
 
-    Tried by filling the all-zero tensors with small values. Biases block nothing.
+    Tested by replacing all-zero tensors with small values. Biases are not replaced: they block no
+    gradient.
     """
     zeros = [n for n in problem.zeros if not n.endswith("bias")]
     if not zeros:

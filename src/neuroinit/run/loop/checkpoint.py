@@ -1,4 +1,4 @@
-"""The state of a run in a file, from which a run that was stopped goes on."""
+"""The state of a run in a file, from which an interrupted run continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMAT = "neuroinit-checkpoint-3"
 _WHAT = "checkpoint"
 _AFRESH = "Remove the file to start from the beginning, or pass another path."
 
-# part of the identity -> what a checkpoint is of if this part differs
+# part of the identity -> end of the sentence "The checkpoint is of another ..."
 _OTHER = {
     "method": "method, or of one with other settings",
     "parameters": "model, or of one with other initial values",
@@ -37,7 +37,7 @@ _OTHER = {
     "world": "number of ranks",
     "data": "data: the first batch differs",
 }
-# what all ranks need to have in common -> its name, and how to get there
+# part of the identity that must be the same on all ranks -> its name, and how to fix a difference
 _COMMON = {
     "parameters": ("parameters", SAME_START),
     "method": ("settings of the method", "Pass the same `method`."),
@@ -56,11 +56,11 @@ class Checkpoint:
         ranks: The processes of the run.
 
     Attributes:
-        found: What an earlier run has left, the same on every rank; ``None`` if there is nothing.
+        found: The content of the file, the same on every rank; ``None`` if there is no file.
 
     Raises:
-        ValueError: If there is no folder for the file, the file is no checkpoint or is damaged, or
-            another run uses it.
+        ValueError: If the folder of the file does not exist, the file is not a checkpoint or is
+            damaged, or another run uses it.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, every: int, ranks: Ranks) -> None:
@@ -109,7 +109,7 @@ class Checkpoint:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Anything that cannot be used raises a ValueError that names the file."""
+        """A context in which errors become a ``ValueError`` that names the file."""
         try:
             yield
         except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
@@ -124,13 +124,13 @@ class Checkpoint:
         schedule: list[Any],
         memory_limit: int | None,
     ) -> None:
-        """Determine which run this is; all ranks have to agree, and so has the file.
+        """Describe this run; raise if the ranks, or the file, describe another run.
 
         Args:
             problem: The model and its loss.
-            settings: Those of the method.
-            schedule: Engine and micro-batch that the user asked for.
-            memory_limit: That of this rank.
+            settings: The settings of the method.
+            schedule: The user's engine and micro-batch.
+            memory_limit: The memory limit of this rank, in bytes.
         """
         if self.path is None and self.ranks.alone:
             return
@@ -143,7 +143,7 @@ class Checkpoint:
             "world": self.ranks.world,
             "options": [*schedule, self.path is not None],
         }
-        text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(whole))  # of functions without a name
+        text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(whole))  # addresses of unnamed functions
         self.identity = json.loads(text)
         for key, (what, fix) in _COMMON.items():
             self.ranks.check_same(what, json.dumps(self.identity[key]), fix)
@@ -154,12 +154,12 @@ class Checkpoint:
 
     @property
     def same_options(self) -> bool:
-        """Whether the earlier run was asked for the same engine, micro-batch and memory limits."""
+        """Whether the earlier run had the same engine, micro-batch and memory limits as options."""
         known = {} if self.found is None else self.found["identity"]
         return all(known.get(k) == self.identity[k] for k in ("options", "limits"))
 
     def identify_data(self, first: Batch) -> None:
-        """Determine which data this run has, from the first batch of every rank."""
+        """Describe the data of this run by the first batch of every rank, and compare as above."""
         if self.path is not None:
             self.identity["data"] = self.ranks.texts(batch_digest(first))
             self._check({"data"})
@@ -172,7 +172,7 @@ class Checkpoint:
                 raise ValueError(f"The checkpoint `{self.path}` is of another {what}. {_AFRESH}")
 
     def due(self, done: int) -> bool:
-        """Whether the state after so many steps is to be written."""
+        """Whether the state is to be written after ``done`` steps."""
         return self.path is not None and done % self.every == 0
 
     def write(self, values: dict[str, Any]) -> None:
@@ -181,7 +181,7 @@ class Checkpoint:
             write_text(self.path, sealed({"format": FORMAT, "identity": self.identity, **values}))
 
     def remove(self) -> None:
-        """Remove the file at the end of the run, whose result does not depend on that."""
+        """Remove the file at the end of the run; warn if that is not possible."""
         if self.path is None or self.ranks.rank > 0:
             return
         try:

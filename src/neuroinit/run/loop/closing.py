@@ -21,7 +21,7 @@ from neuroinit.run.results.result import Result
 from neuroinit.version import __version__
 
 FAR_ABOVE = 10.0  # a norm above this multiple of the bound at the end is worth a warning
-SMALL, TOGETHER = 2**16, 128  # entries of small tensors, and how many are hashed together
+SMALL, TOGETHER = 2**16, 128  # most entries of a small tensor; small tensors hashed together
 
 
 def measured(point: Point, batch: Batch, now: RunState) -> GradientStats | None:
@@ -45,13 +45,13 @@ def make_result(
 
     Args:
         problem: The model and its loss.
-        now: What the run has reached.
-        stopped: Why it has ended.
-        complete: Whether all ranks have come to the end.
+        now: The state of the run after its last step.
+        stopped: Why the run has ended.
+        complete: Whether all ranks have reached the end of the run.
         before: Statistics before the first step.
         after: Statistics after the last step.
         held_out: Whether no step has used the batch of the statistics.
-        samples: The number of samples of that batch.
+        samples: The number of samples in that batch.
     """
     engine = now.schedule.engine
     return Result(
@@ -74,7 +74,7 @@ def make_result(
 def _digests(problem: Problem, scales: Tensor, complete: bool) -> dict[str, list[int]]:
     """Hashes of the scaled tensors before and after the result is applied."""
     if problem.sharded and not complete:
-        return {}  # other ranks may not be here to gather the values
+        return {}  # gathering the values would wait for ranks that have failed
     factors = dict(zip(problem.scaled, scales.tolist(), strict=True))
     names = [n for n in problem.scaled if n not in problem.drawn]
     found: dict[str, list[int]] = {}
@@ -92,24 +92,24 @@ def _digests(problem: Problem, scales: Tensor, complete: bool) -> dict[str, list
 
 
 def _hashed_together(problem: Problem, names: list[str]) -> list[list[str]]:
-    """Groups of small tensors; a large one is alone, and copied alone."""
+    """Group the names of small tensors; each large tensor is a group alone, to save memory."""
     small = [n for n in names if problem.parameters[n].numel() <= SMALL]
     alone = [[n] for n in names if problem.parameters[n].numel() > SMALL]
     return [small[i : i + TOGETHER] for i in range(0, len(small), TOGETHER)] + alone
 
 
 def check_ranks(ranks: Ranks, scales: Tensor) -> None:
-    """All ranks have to have found the same scales."""
+    """Raise if the scales differ between ranks."""
     ranks.check_same(
         "scales at the end",
         json.dumps([scale.hex() for scale in scales.tolist()]),
-        "The ranks' devices or versions of torch compute differently, or the method looks at "
-        "something of its own on every rank. Optimize on one rank and send its result to all.",
+        "The ranks' devices or versions of torch compute differently, or the method depends on "
+        "the rank. Optimize on one rank and send its result to all.",
     )
 
 
 def warn_of_the_bound(problem: Problem, now: RunState) -> None:
-    """Warn if the last step was far above the bound that the method was given."""
+    """Warn if the gradient norm of the last step was far above the bound ``gamma``."""
     gamma = getattr(now.method, "gamma", None)
     last = now.history[-1] if now.history else None
     if last is None or not last.constrained or not now.method.second_order:
@@ -122,7 +122,7 @@ def warn_of_the_bound(problem: Problem, now: RunState) -> None:
 
 
 def conclusion(result: Result) -> str:
-    """One line for the log."""
+    """A line about the result for the log."""
     name, steps = result.settings.get("method", "Initialization"), len(result.history)
     line = f"{name}: {steps} steps ({result.stopped}), engine {result.engine}"
     if result.before is None or result.after is None:

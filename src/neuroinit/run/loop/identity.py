@@ -25,7 +25,7 @@ def batch_digest(batch: Batch) -> str:
 
 
 def _add_tensors(part: Any, found: list[Any], seen: set[int]) -> None:
-    """Describe every tensor in a part of a batch; an object that was seen is left out."""
+    """Describe every tensor in a part of a batch; objects in ``seen`` are left out."""
     if isinstance(part, Tensor) and part.is_nested:
         found.extend(_described(t) for t in part.unbind())
     elif isinstance(part, (Tensor, PackedSequence)) or hasattr(part, "__array__"):
@@ -39,12 +39,12 @@ def _add_tensors(part: Any, found: list[Any], seen: set[int]) -> None:
             _add_tensors(value, found, seen)
 
 
-def function_digest(function: Any) -> str:
+def function_digest(function: object) -> str:
     """A digest of a loss: its code and constants.
 
-    Constants are numbers, strings, tensors and functions among its defaults, captured variables and
-    arguments of ``functools.partial``; of a module, its attributes and tensors. Global names and
-    other objects are not looked at.
+    Constants are the numbers, strings, tensors and functions among its defaults, captured variables
+    and arguments of ``functools.partial``; for a module, its attributes and tensors. Global names
+    and other objects are ignored.
     """
     return _digest(_described(function))
 
@@ -89,5 +89,5 @@ def _captured(function: types.FunctionType) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]

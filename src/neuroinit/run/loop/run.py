@@ -46,11 +46,11 @@ class Run:
 
     Args:
         problem: The model and its loss.
-        method: What is run.
-        schedule: How a step is computed, as far as the user has said.
-        memory_limit: Most bytes of extra memory; ``None`` for a share of what is free.
+        method: The method.
+        schedule: The user's engine and micro-batch.
+        memory_limit: Most bytes of extra memory; ``None`` for a share of the free memory.
         on_step: Called with the record of every step.
-        checkpoint: Where the state is saved.
+        checkpoint: The file in which the state is saved.
         states: Every rank's random state at the beginning.
     """
 
@@ -71,7 +71,7 @@ class Run:
         self.taken, self.settled = 0, SETTLED
 
     def resume(self) -> None:
-        """Continue from what :meth:`_save` wrote, if there is something."""
+        """Continue from the checkpoint that :meth:`_save` wrote, if there is one."""
         found = self.checkpoint.found
         if found is None:
             return
@@ -81,7 +81,7 @@ class Run:
             self.problem.traits.independent = dict(found["independent"])
 
     def _save(self, supply: Supply) -> None:
-        """All that the next step depends on."""
+        """Write everything that the next step depends on to the checkpoint."""
         independent = [list(pair) for pair in self.problem.traits.independent.items()]
         beside = {"random": self.states, "taken": supply.taken, "independent": independent}
         self.checkpoint.write({**beside, **self.now.to_json(self.given)})
@@ -122,7 +122,7 @@ class Run:
         return batch, "all steps done"
 
     def _guarded_step(self, step: int, batch: Batch) -> StepRecord:
-        """A step whose errors name the step and carry the result so far."""
+        """A step; its errors name the step and have the result of the steps before."""
         try:
             record = self._fitting_step(step, batch)
         except GradientError as error:
@@ -167,7 +167,7 @@ class Run:
         )
 
     def _begin(self, batch: Batch) -> None:
-        """What needs a first batch: automatic settings, the engine, and blocked parameters."""
+        """Determine automatic settings, the engine and blocked parameters on the first batch."""
         problem, now = self.problem, self.now
         now.method = now.method.for_samples(problem, problem.layout.size(batch))
         plan = now.method.plan(problem, batch, now.schedule.microbatch)
@@ -176,7 +176,7 @@ class Run:
         if engine is not None and not engine.exact:
             engine.prepare(problem, batch, plan, now.scales)
         elif now.method.second_order:
-            small = problem.at(0.1 * problem.unit_scales)  # the start itself may not be finite
+            small = problem.at(0.1 * problem.unit_scales)  # gradients at scale 1 may not be finite
             now.schedule = choose_schedule(small, batch, plan, now.schedule, self.memory_limit)
         if now.method.needs_loss and not problem.sharded:
             now.blocked = blocked_by_zeros(problem, batch)
@@ -190,7 +190,7 @@ class Run:
         begun, now = time.perf_counter(), self.now
         plan = now.method.plan(self.problem, batch, now.schedule.microbatch)
         position = Position(now.scales, now.state, step / now.method.steps)
-        engine = now.schedule.engine or STREAM  # not chosen: the method needs none
+        engine = now.schedule.engine or STREAM  # `None`: the method does not use it
         found = now.method.step(self.problem, batch, plan, engine, position)
         moved, now.state = clamped(found.scales, now.scales, self.lowest), found.state
         moves = _moves(moved, now.scales, now.method.tolerance)
@@ -210,10 +210,10 @@ class Run:
         )
 
     def _summary(self, record: StepRecord) -> str:
-        """Cosine and norm of a step, and whether the norm was too high."""
+        """The cosine and norm of a step as text, and whether the norm was too high."""
         seen = [("cosine", record.cosine, ".3f"), ("norm", record.norm, ".3g")]
         parts = [f"{name} {value:{form}}" for name, value, form in seen if not math.isnan(value)]
-        if record.constrained:  # without a number for `gamma` there is no bound to name
+        if record.constrained:  # `gamma="auto"` is not a bound
             bounded = getattr(self.now.method, "gamma", None) != "auto"
             parts.append("above the bound" if bounded else "explodes")
         return "  ".join(parts)

@@ -1,4 +1,4 @@
-"""What a run has reached: all that the next step depends on."""
+"""The state of a run: everything that the next step depends on."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from neuroinit.run.results.result import StepRecord
 
 @dataclass
 class RunState:
-    """What a run has reached.
+    """The state of a run.
 
     Args:
-        method: The method; after the first batch without automatic settings.
-        schedule: How a step is computed; after the first batch with an engine.
+        method: The method; its automatic settings are replaced on the first batch.
+        schedule: Engine and micro-batch; an automatic engine is chosen on the first batch.
         scales: The scales, float64 on the CPU.
-        state: The method's own state.
+        state: The state of the method.
         history: A record of every step.
         blocked: Names of tensors whose gradient is zero because of an all-zero tensor.
-        still: Steps since a scale has last changed.
-        begun: Whether the first batch has been looked at.
+        still: Number of steps since a scale has last changed.
+        begun: Whether automatic settings and the engine have been determined.
     """
 
     method: Initialization
@@ -41,7 +41,7 @@ class RunState:
     begun: bool = False
 
     def to_json(self, given: Initialization) -> dict[str, Any]:
-        """All of it for a checkpoint; of the method, what differs from the given one."""
+        """The state for a checkpoint; of the method, the fields that differ from ``given``."""
         fields = {f.name for f in dataclasses.fields(self.method)}
         resolved = {n: getattr(self.method, n) for n in fields}
         return {
@@ -55,10 +55,10 @@ class RunState:
         }
 
     def restore(self, found: dict[str, Any], same_options: bool) -> None:
-        """Continue from what :meth:`to_json` gave.
+        """Continue from the values of :meth:`to_json`.
 
-        With the same options a step is computed as before. With others, for example less memory,
-        the schedule is chosen again.
+        With the same options the schedule is restored. With others, for example another memory
+        limit, it is chosen again.
         """
         self.scales = read_tensor(found["scales"])
         self.state = {name: read_tensor(data) for name, data in found["state"].items()}

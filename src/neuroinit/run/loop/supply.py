@@ -1,9 +1,8 @@
-"""The batches of a run: those of all ranks together, joined if they are too small."""
+"""The batches of a run: the batches of all ranks are joined, and several if they are too small."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from neuroinit.common.batches import END, Batch, BatchStream
 from neuroinit.common.process.signals import allowed
@@ -17,13 +16,13 @@ class Supply:
     """Batches that are large enough for a method.
 
     Args:
-        batches: What the user passed.
+        batches: The user's batches.
         problem: The model and its loss.
-        checkpoint: It learns the first batch, and knows the ranks.
-        skipped: Batches that an earlier run has used; they are read and dropped.
+        checkpoint: Records the digest of the first batch; also has the ranks.
+        skipped: Number of batches that an earlier run has used; they are read and dropped.
 
     Attributes:
-        rounds: How often the batches have started again.
+        rounds: How often the iteration over the batches has started again.
     """
 
     def __init__(
@@ -44,13 +43,13 @@ class Supply:
         """Whether a generator has ended."""
         return self.stream.ended
 
-    def take(self, method: Initialization, first: bool) -> Any:
+    def take(self, method: Initialization, first: bool) -> Batch:
         """The next batch, or ``END``.
 
-        One that is too small is skipped, such as the last of a data loader.
+        A batch that is too small is skipped, such as the last one of a data loader.
 
         Args:
-            method: It says how many samples it needs.
+            method: The method, which says how many samples a batch needs.
             first: Whether this is the batch of the first step.
         """
         found = self._next()
@@ -59,15 +58,15 @@ class Supply:
         return self._join(found if first else self._next(), method.least_samples, first)
 
     def _join(self, found: Batch, least: int, first: bool) -> Batch:
-        """A batch with enough samples to cut, joined from several if one is too small."""
+        """A batch of at least ``least`` samples, joined from several if one is too small."""
         layout, parts = self.problem.layout, [found]
         while found is not END and layout.size(found) < least:
             following = self._next()
             if following is END or (self.rounds and first):
-                break  # there are no more samples than these
+                break  # all batches are joined already
             try:
                 found = layout.join([*parts, following])
-            except ValueError:  # they differ in length
+            except ValueError:  # the batches have other shapes
                 return parts[0]
             parts.append(following)
             if layout.size(found) >= least:
@@ -77,7 +76,7 @@ class Supply:
                 )
         return found
 
-    def _next(self) -> Any:
+    def _next(self) -> Batch:
         """The next batch of all ranks together."""
         own = self._own()
         found, self.rounds = union(
@@ -85,7 +84,7 @@ class Supply:
         )
         return found
 
-    def _own(self) -> Any:
+    def _own(self) -> Batch:
         """The next batch of this rank."""
         with allowed():
             found = self.stream.next()

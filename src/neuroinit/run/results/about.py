@@ -1,4 +1,4 @@
-"""What a run was about: the model, the date, and the size of a batch."""
+"""A record of the model, the date and the batch size of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neuroinit.gradients.statistics.gradient_stats import Record
 
 @dataclass(frozen=True)
 class About(Record):
-    """What a result was made from, for people who read it later.
+    """The model, the date and the batch size of a run.
 
     Args:
         model: Name of the model's class.
@@ -28,7 +28,7 @@ class About(Record):
 
 
 def describe(model: nn.Module, batch_size: int | None = None) -> About:
-    """What there is to say about a run that has just ended.
+    """The record of a run that ends now.
 
     Args:
         model: The model, without wrappers.

@@ -23,6 +23,6 @@ def records_frame(records: Iterable[Record], kind: type[Record], index: str | No
     """
     with needs_extra("pandas"):
         import pandas
-    columns = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    columns = [field.name for field in fields(kind)]
     found = pandas.DataFrame([dict(record) for record in records], columns=columns)
     return found if index is None else found.set_index(index)

@@ -1,4 +1,4 @@
-"""Results from files: whatever is damaged or of a wrong type is refused before it is used."""
+"""Reads results from files; raises for files that are damaged or have values of a wrong type."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ def _stats(data: dict[str, Any] | None) -> GradientStats | None:
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -9,25 +9,25 @@ from neuroinit.common.files import write_text
 
 
 class Reported:
-    """What :func:`optimize`, :func:`compare` and :func:`auto_` return."""
+    """Base class of the results of :func:`optimize`, :func:`compare` and :func:`auto_`."""
 
-    _title: ClassVar[str]  # the usual heading of its page
+    _title: ClassVar[str]  # the default heading of the page
 
     def report(self, path: str | os.PathLike[str], title: str | None = None) -> None:
-        """Write a page about it for a browser: one file, which needs no network.
+        """Write a report for a browser: one HTML file, which needs no network.
 
         Needs ``pip install "neuroinit[report]"``.
 
         Args:
-            path: Where, for example ``"report.html"``.
-            title: Its heading; by default, what it is about.
+            path: The file, for example ``"report.html"``.
+            title: The heading of the page; by default one for the kind of result.
         """
         from neuroinit.report import page
 
         write_text(path, page(self, self._title if title is None else title))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The table that a notebook shows."""
         from neuroinit.report import note
 
         return note(self)

@@ -60,17 +60,17 @@ class Result(Reported):
     Args:
         scales: Parameter name -> scale; one entry for tied tensors.
         history: One record a step.
-        before: Statistics of the start on a batch that no step has seen (see ``held_out``).
-        after: The same batch at the scaled parameters; ``None`` for a run that did not finish.
-        settings: The method's fields, automatic ones resolved.
-        engine: Which engine ran.
+        before: Gradient statistics of the start, on a batch that no step used (see ``held_out``).
+        after: The same with the scaled parameters; ``None`` for a run that did not finish.
+        settings: The method's fields; automatic settings have their values.
+        engine: The name of the engine that ran.
         stopped: Why the run ended.
-        held_out: Whether ``before`` and ``after`` are on a batch that no step has seen; with no
-            batch to spare they are on one that was used.
-        blocked: Parameters without gradient because of all-zero tensors.
-        drawn: Name -> how a tensor gets fresh values, before it is scaled.
-        versions: Of neuroinit and torch.
-        verified: What short trainings decided, if :func:`nio_` made them.
+        held_out: Whether no step used the batch of ``before`` and ``after``. If there are not
+            enough batches, it is one that a step used.
+        blocked: Names of parameters whose gradient is zero because of all-zero tensors.
+        drawn: Name -> how the fresh values of a tensor are drawn, before it is scaled.
+        versions: The versions of neuroinit and torch.
+        verified: The outcome of the short trainings of :func:`nio_`; empty without them.
         digests: Name -> hashes of a scaled tensor's values before and after the result is applied.
         about: The model, the date and the size of a batch; ``None`` in files of older versions.
 
@@ -105,20 +105,20 @@ class Result(Reported):
     about: About | None = None
 
     def apply_(self, model: nn.Module) -> nn.Module:
-        """Scale the parameters of a model in place; optimizers made before stay valid.
+        """Scale the parameters of a model in place; existing optimizers stay valid.
 
-        The values of the model are multiplied, so it should have the values that the result was
-        made from: another model with the same seed, or a copy. A warning says if it has not.
+        The model should have the values from which the result was computed: the same model, a copy
+        of it, or one made with the same seed. Otherwise there is a warning.
 
         Args:
-            model: A model with the same parameter names; wrappers are looked through.
+            model: A model with the same parameter names; wrappers such as DDP are removed.
 
         Returns:
             The model.
 
         Raises:
-            ValueError: If a scaled parameter is missing, or the result was applied before. Nothing
-                is changed then.
+            ValueError: If a scaled parameter is missing, or the result was applied before. The
+                model is then unchanged.
         """
         check_not_fsdp1(model)
         reshard(model)
@@ -131,7 +131,7 @@ class Result(Reported):
             )
         self._check_values(parameters)
         changed = {n: parameters[n].detach().clone() for n in {**self.scales, **self.drawn}}
-        with deferred(), torch.no_grad():  # all or nothing
+        with deferred(), torch.no_grad():  # no interrupt between two tensors
             try:
                 for name in changed:
                     parameters[name].copy_(self._scaled(name, changed[name]))
@@ -164,11 +164,11 @@ class Result(Reported):
         return wide * self.scales.get(name, 1.0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as JSON: to a temporary file beside it first, then renamed."""
+        """Write the result as JSON; a temporary file is written and then renamed."""
         write_text(path, sealed(self.to_dict(), indent=1))
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain values, as :meth:`save` writes them before a checksum.
+        """The result as plain values, as :meth:`save` writes them, without the checksum.
 
         Returns:
             Dicts, lists, strings, numbers and ``None``, ready for ``json.dumps``. Numbers that are

@@ -12,19 +12,19 @@ from neuroinit.gradients.statistics.gradient_stats import GradientStats, LayerSt
 if TYPE_CHECKING:
     from neuroinit.run.results.result import Result
 
-MOST_GROUPS = 40  # more could not be told apart in a chart of one column
+MOST_GROUPS = 40  # more would not be legible in a chart of one column
 
 
 @dataclass(frozen=True)
 class TensorRow(Record):
-    """One parameter tensor; numbers that are not known are ``nan``.
+    """A row of the table: one parameter tensor. Unknown numbers are ``nan``.
 
     Args:
         name: The parameter's name.
         group: The block of the model that it belongs to, see :func:`layer_groups`.
         kind: ``"weight"`` or ``"bias"``.
         redrawn: Whether the method drew new values for it.
-        scale: What it is multiplied by.
+        scale: The scale of the tensor.
         norm_before: Mean norm of its part of the sub-batch gradients, before.
         norm_after: The same, after.
         cosine_before: Mean cosine of its part of the sub-batch gradients, before.
@@ -46,7 +46,7 @@ def tensor_rows(result: Result) -> list[TensorRow]:
     """The rows of a result, in the order of the model.
 
     Args:
-        result: What ``optimize`` returned.
+        result: A result of :func:`optimize`.
 
     Returns:
         One row for every tensor that was scaled, redrawn or measured.

@@ -1,4 +1,4 @@
-"""A result as the lines that Python prints."""
+"""The text of a result, for ``print(result)``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ROWS = (
 
 
 def result_text(result: Result) -> str:
-    """What ``print(result)`` shows.
+    """The text of ``print(result)``.
 
     Args:
-        result: What ``optimize`` returned.
+        result: A result of :func:`optimize`.
 
     Returns:
-        A line about the run, the measurements before and after, and what stands out.
+        A line about the run, a table of the statistics before and after, and remarks.
     """
     return "\n".join([_headline(result), *_measured(result), *_remarks(result)])
 
 
 def measured_rows(result: Result) -> list[tuple[str, str]]:
-    """Labels and names of what was measured; the agreement, if it could be."""
+    """Labels and names of the statistics in the table; without the agreement if it is unknown."""
     sides = [stats for stats in (result.before, result.after) if stats is not None]
     known = any(not math.isnan(stats.agreement) for stats in sides)
     return [(label, name) for label, name in ROWS if known or name != "agreement"]
