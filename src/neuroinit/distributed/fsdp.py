@@ -60,7 +60,8 @@ def _make_idle(state: Any) -> None:
         for parameter in group.fsdp_params:
             if hasattr(parameter, "_unsharded_param"):
                 parameter._unsharded_param.grad = None
-                parameter.unsharded_accumulated_grad = None
+                if "unsharded_accumulated_grad" in vars(parameter):  # until torch 2.14
+                    parameter.unsharded_accumulated_grad = None
 
 
 def check_not_fsdp1(model: nn.Module) -> None:
