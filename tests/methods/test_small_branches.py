@@ -117,3 +117,20 @@ def test_without_branches_nothing_changes():
 def test_the_factor_is_checked():
     with pytest.raises(ValueError, match="`factor` should be"):
         ni.SmallBranches(factor=-math.inf)
+
+
+class Queries(nn.Module):
+    """The skip path is a sum of two parameters: learned queries and their positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries, self.positions = (nn.Parameter(torch.randn(3, 8)) for _ in range(2))
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        queries = self.queries + self.positions
+        return x @ (queries + self.layer(queries)).T
+
+
+def test_a_branch_on_learned_queries():
+    assert ends(Queries(), (torch.randn(4, 8), torch.randint(3, (4,)))) == ["layer.weight"]

@@ -129,7 +129,7 @@ def differentiated(
     batch: Batch,
     plan: Plan,
     objective: Objective,
-    gram: bool = False,
+    gram: bool,
 ) -> Derivative:
     """``engine.derivative`` of an objective that may read ``moments.agreement``.
 

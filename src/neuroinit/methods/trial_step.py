@@ -73,7 +73,10 @@ class TrialStep:
         self.point, self.problem, self.batch, self.plan = point, point.problem, batch, plan
         self.gamma, self.eta, self.adam = gamma, eta, adam
         self.normalize, self.through_update = normalize, through_update
-        self.constrained, self.loss, self.norm, self.value = False, 0.0, 0.0, 0.0
+        self.constrained: bool  # these four are set by `_direction`
+        self.loss: float
+        self.norm: float
+        self.value: float
         self.after: dict[str, Tensor] = {}  # g' by name
 
     def objective(self, engine: Engine) -> Objective:

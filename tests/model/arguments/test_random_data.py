@@ -140,6 +140,14 @@ def test_shapes_that_fit_by_chance_are_no_classifier():
         ni.nio_(model, None, F.mse_loss, example=torch.randn(64, 64))
 
 
+def test_the_error_of_a_loss_that_refuses_random_labels_is_quoted():
+    def picky(output, labels):
+        raise ValueError("labels must be pairs")
+
+    with pytest.raises(ValueError, match=r"does not take random labels.*labels must be pairs"):
+        ni.nio_(network(), None, picky, example=EXAMPLE)
+
+
 def test_an_example_that_is_not_finite():
     with pytest.raises(ValueError, match="`example` is not finite"):
         ni.nio_(network(), example=torch.full((8, 36), float("nan")))
