@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.report.pages import Tree
+from tests.report.parsed import Tree
 
 KINDS = ["exploding", "comparison", "choice"]
 

@@ -7,7 +7,7 @@ import pytest
 import neuroinit as ni
 from neuroinit.report.html import Column, number, sortable_table
 from neuroinit.report.svg import _styled, inline_svg
-from tests.report.pages import Tree
+from tests.report.parsed import Tree
 
 pytest.importorskip("matplotlib", reason='needs pip install "neuroinit[report]"')
 

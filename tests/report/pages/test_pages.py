@@ -7,7 +7,7 @@ import pytest
 
 import neuroinit as ni
 from tests.report.conftest import make_result
-from tests.report.pages import read
+from tests.report.parsed import read
 
 pytest.importorskip("matplotlib", reason='needs pip install "neuroinit[report]"')
 KINDS = ["result", "comparison", "choice"]
