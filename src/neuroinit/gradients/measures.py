@@ -48,7 +48,7 @@ class Moments:
 
     @property
     def agreement(self) -> Tensor:
-        """The agreement, see :mod:`neuroinit.gradients.agreement`.
+        """The agreement, see ``gradients/agreement.py``.
 
         Computing it takes as long as computing the other moments together.
         """

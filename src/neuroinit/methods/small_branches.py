@@ -56,7 +56,7 @@ class SmallBranches(Initialization):
 
     @property
     def steps(self) -> int:
-        """One: the graph of one batch is enough."""
+        """The number of steps, always 1: the graph of one batch is enough."""
         return 1
 
     def step(
