@@ -56,7 +56,7 @@ class SmallBranches(Initialization):
 
     @property
     def steps(self) -> int:
-        """The number of steps, always 1: the graph of one batch is enough."""
+        """Always 1, because the graph of one batch is enough."""
         return 1
 
     def step(
