@@ -18,7 +18,7 @@ from neuroinit.plots.style import AFTER, INK, NORMAL, SOFT
 from neuroinit.plots.style import BEFORE as OTHER
 
 FIGURE = Path(__file__).parents[2] / "docs" / "evidence" / "conclusions.png"
-NAMES = dict(zip(("LSUV", *PRESENT), ("LSUV", "nio_(..., optimizer=)", "auto_"), strict=True))
+NAMES = dict(zip(("LSUV", *PRESENT), ("LSUV", "nio_", "auto_"), strict=True))
 PANELS = {
     "letters": "twelve networks, letters",
     "other": "twelve networks, CIFAR-10",

@@ -124,7 +124,7 @@ def jobs() -> list[Job]:
     first = [Job("ResNet-8", n, start, k) for k in range(SEEDS) for n in NORMS for start in STARTS]
     others = [
         Job(network, norm, start, seed)
-        for seed in range(3)
+        for seed in range(SEEDS)
         for network in list(NETWORKS)[1:]
         for norm in NORMS
         for start in STARTS
