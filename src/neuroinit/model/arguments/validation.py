@@ -93,14 +93,13 @@ def check_callables(model: Any, loss_fn: Any, compute_loss: Any, needed: bool = 
         raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
 
 
-def check_parameters(model: nn.Module, takes_part: Callable[[str], bool]) -> None:
+def check_parameters(named: Mapping[str, Tensor], takes_part: Callable[[str], bool]) -> None:
     """Raise for parameters that cannot be scaled, and name them all.
 
     Args:
-        model: The user's module.
+        named: Name -> the user's parameter.
         takes_part: Whether a parameter of this name may get a scale.
     """
-    named = dict(model.named_parameters())
     lazy = [n for n, p in named.items() if is_lazy(p)]
     if lazy:
         raise ValueError(
