@@ -76,7 +76,7 @@ def quick_norms(tensors: Sequence[Tensor]) -> list[float]:
     real = [k for k, t in enumerate(tensors) if t.is_floating_point() or t.is_complex()]
     found = torch._foreach_norm([tensors[k] for k in real]) if real else []
     alike = [norm.detach().to(found[0].device) for norm in found]
-    known = dict(zip(real, torch.stack(alike).tolist() if alike else [], strict=True))
+    known = dict(zip(real, torch.stack(alike).cpu().tolist() if alike else [], strict=True))
     return [known.get(k, math.nan) for k in range(len(tensors))]
 
 
