@@ -34,9 +34,8 @@ from neuroinit.kernels.context import (
 from neuroinit.kernels.products.bilinear import Linear
 from neuroinit.kernels.products.piece_products import (
     add_forward,
-    bias_gradients,
     input_gradients,
-    weight_gradients,
+    weight_and_bias_gradients,
 )
 from neuroinit.kernels.recurrent.cells import Cell
 from neuroinit.kernels.recurrent.through_time import (
@@ -151,8 +150,7 @@ class _RecurrenceGradients(torch.autograd.Function):
         ctx.save_for_backward(u, w, b, *states, own.gq, own.by_h, own.by_c)
         ctx.cell, ctx.slices = cell, slices
         gq, before = own.gq.transpose(0, 1), hs[:-1].transpose(0, 1)
-        gw = weight_gradients(LINEAR, gq, before, w, slices) if wanted[0] else None
-        gb = bias_gradients(LINEAR, gq, slices) if wanted[1] else None
+        gw, gb = weight_and_bias_gradients(LINEAR, gq, before, w, slices, *wanted)
         return own.gu.transpose(0, 1), own.gh, own.gc, gw, gb
 
     @staticmethod
