@@ -123,12 +123,13 @@ def _losses_alike(
     loss_fn: Callable[[Any, Any], Tensor], output: Tensor, target: Tensor, count: int
 ) -> Tensor | None:
     """The mean losses of so many pieces of one size."""
+    size = len(output) // count
+    apart = [x.reshape(count, size, *x.shape[1:]) for x in (output, target)]
     try:
-        apart = output.unflatten(0, (count, -1)), target.unflatten(0, (count, -1))
         found = torch.vmap(loss_fn)(*apart)
     except RuntimeError:
         return None
-    if found.shape == (count, len(output) // count):
+    if found.shape == (count, size):
         return found.mean(1)
     return found if found.shape == (count,) else None
 
