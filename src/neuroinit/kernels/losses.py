@@ -84,8 +84,9 @@ def losses_of_pieces(
 ) -> Tensor | None:
     """The mean losses of pieces by ``torch.vmap``: as many operators as for one piece.
 
-    Pieces of every size take a call of their own. ``None`` leaves them to a loop: on a CPU, where
-    operators are cheap and ``vmap`` is not, and for losses that cannot be vectorized.
+    Pieces of every size take a call of their own, of about the operators of two calls in a loop.
+    ``None`` leaves them to a loop: on a CPU, where operators are cheap and ``vmap`` is not; for
+    many different sizes; and for losses that cannot be vectorized.
 
     Args:
         loss_fn: A scalar mean, or one loss a sample.
@@ -101,6 +102,8 @@ def losses_of_pieces(
     if len(output) != edges[-1] or target.dim() == 0 or len(target) != edges[-1]:
         return None
     sizes = [stop - start for start, stop in pieces]
+    if 2 * len(set(sizes)) > len(sizes):
+        return None
     found: dict[int, Tensor] = {}
     for size in set(sizes):
         alike = [k for k, own in enumerate(sizes) if own == size]
