@@ -7,9 +7,11 @@ from neuroinit.common.tensors import (
     CHUNK,
     fingerprint,
     fingerprints,
+    quick_norms,
     row_norms,
     tensor_grams,
     to_host,
+    total_gram,
 )
 
 
@@ -57,3 +59,22 @@ def test_gram_matrices_of_tensors_of_any_size(size):
     wanted = [part.double() @ part.double().T for part in torch.split(rows, sizes, 1)]
     for found, own in zip(tensor_grams(rows, sizes), wanted, strict=True):
         torch.testing.assert_close(found, own, rtol=0, atol=1e-7 * float(own.max()))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-25, 1e25])
+def test_the_gram_matrix_of_whole_gradients_from_those_by_tensors(size):
+    parts = [size * torch.randn(3, entries) for entries in (10, CHUNK + 700, 4096)]
+    joined = torch.cat(parts, 1).double()
+    found = total_gram(parts)
+    torch.testing.assert_close(found, joined @ joined.T, rtol=0, atol=1e-7 * float(found.max()))
+    for some in (parts[:1], parts[1:2]):  # only small tensors, only large ones
+        own = some[0].double() @ some[0].double().T
+        torch.testing.assert_close(total_gram(some), own, rtol=0, atol=1e-7 * float(own.max()))
+
+
+def test_quick_norms_tell_zeros_whole_numbers_and_what_is_not_finite():
+    tensors = [torch.tensor([3.0, 4.0]), torch.zeros(2), torch.empty(0), torch.tensor([torch.inf])]
+    tensors += [torch.tensor([torch.nan]), torch.arange(3), torch.tensor([3 + 4j])]
+    found = quick_norms(tensors)
+    assert found == pytest.approx([5, 0, 0, torch.inf, torch.nan, torch.nan, 5], nan_ok=True)
+    assert quick_norms([torch.arange(3)]) == pytest.approx([torch.nan], nan_ok=True)

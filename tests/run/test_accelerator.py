@@ -74,6 +74,12 @@ def test_a_step_has_few_operators_for_any_number_of_sub_batches(on_device, kind,
     assert step <= 12 * training
 
 
+@pytest.mark.parametrize(("kind", "D"), [("convolutions", 16), ("transformer", 4)])
+def test_a_step_has_few_operators_for_pieces_of_different_sizes(on_device, kind, D):
+    step, training = on_device("operators", kind, D, 0.2)
+    assert step <= 12 * training
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_methods_give_the_results_of_the_cpu(on_device, name):
     wanted, found, waits = on_device("solved", name)

@@ -64,7 +64,7 @@ def solved(name, engine="auto"):
     return *found, waits[-1] - waits[-2] if len(waits) > 1 else 0
 
 
-def operators(kind, D):
+def operators(kind, D, r=0.0):
     """Operators of a step and of a training step, for a batch of 32."""
     torch.manual_seed(0)
     target = torch.arange(32) % 3
@@ -78,7 +78,7 @@ def operators(kind, D):
     else:
         model, x = transformer(), torch.randn(32, 5, 8)
     stats = "batch" if D == 32 else "sub-batch"  # a sample has no statistics of its own
-    method = ni.NIO(steps=3, sub_batches=D, tolerance=0.0, gamma=1.0, batch_stats=stats)
+    method = ni.NIO(steps=3, sub_batches=D, overlap=r, tolerance=0.0, gamma=1.0, batch_stats=stats)
     found = step_counts(model, (x, target), method)
     return found["step"]["operators"], found["training"]["operators"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -66,6 +67,18 @@ def _norms(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return found
 
 
+def quick_norms(tensors: Sequence[Tensor]) -> list[float]:
+    """The norms of tensors in their own precision, in few operators and one wait for the device.
+
+    Very large and very small entries overflow to ``inf`` and to 0. ``nan`` for whole numbers.
+    """
+    real = [k for k, t in enumerate(tensors) if t.is_floating_point() or t.is_complex()]
+    found = torch._foreach_norm([tensors[k] for k in real]) if real else []
+    alike = [norm.detach().to(found[0].device) for norm in found]
+    known = dict(zip(real, torch.stack(alike).cpu().tolist() if alike else [], strict=True))
+    return [known.get(k, math.nan) for k in range(len(tensors))]
+
+
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """The inner product of two tensors of one shape."""
     product: Tensor = (a * b).sum(dtype=sum_dtype(a))
@@ -97,7 +110,8 @@ def fingerprint(tensor: Tensor) -> int:
     """A hash of a tensor's bits in ``[0, 2^63)``, the same on every device."""
     total = 0
     for k, words in enumerate(torch.split(torch.cat(_octets(tensor)).view(torch.int64), WORDS)):
-        total += int(_mixed(words, torch.arange(len(words), device=words.device) + k * WORDS).sum())
+        places = torch.arange(len(words), device=words.device) + k * WORDS
+        total += int(_mixed(words, _factors(places)).sum())
     return total % 2**63
 
 
@@ -106,9 +120,9 @@ def fingerprints(tensors: Sequence[Tensor]) -> list[int]:
     device = tensors[0].device
     octets = [_octets(t.to(device)) for t in tensors]
     words = torch.cat([part for own in octets for part in own]).view(torch.int64)
-    lengths = [sum(len(part) for part in own) // 8 for own in octets]
-    places = torch.arange(max(lengths), device=device)
-    mixed = _mixed(words, torch.cat([places[:length] for length in lengths]))
+    lengths = [sum(part.numel() for part in own) // 8 for own in octets]
+    factors = _factors(torch.arange(max(lengths), device=device))
+    mixed = _mixed(words, torch.cat([factors[:length] for length in lengths]))
     sums = torch.stack([part.sum() for part in torch.split(mixed, lengths)])
     return [total % 2**63 for total in sums.cpu().tolist()]
 
@@ -116,12 +130,17 @@ def fingerprints(tensors: Sequence[Tensor]) -> list[int]:
 def _octets(tensor: Tensor) -> list[Tensor]:
     """The bytes of a tensor, and zeros up to a multiple of eight."""
     data = tensor.detach().reshape(-1).contiguous().view(torch.uint8)
-    return [data, data.new_zeros(-len(data) % 8)]
+    missing = -data.numel() % 8
+    return [data, data.new_zeros(missing)] if missing else [data]
 
 
-def _mixed(words: Tensor, places: Tensor) -> Tensor:
-    mixed = (words ^ (words >> 29)) * (places * 2862933555777941757 + 3037000493)
-    return mixed ^ (mixed >> 32)
+def _factors(places: Tensor) -> Tensor:
+    return places * 2862933555777941757 + 3037000493
+
+
+def _mixed(words: Tensor, factors: Tensor) -> Tensor:
+    mixed = (words ^ (words >> 29)).mul_(factors)
+    return mixed.bitwise_xor_(mixed >> 32)
 
 
 def gram_matrix(rows: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -186,6 +205,14 @@ def grams_of_tensors(left: Sequence[Tensor], right: Sequence[Tensor] | None = No
         for group in (alike[i : i + most] for i in range(0, len(alike), most)):
             found |= zip(group, _equal_grams([(left[k], right[k]) for k in group]), strict=True)
     return torch.stack([found[k] for k in range(len(sizes))])
+
+
+def total_gram(gradients: Sequence[Tensor]) -> Tensor:
+    """The Gram matrix of whole gradients, from one matrix ``(m, entries)`` for every tensor."""
+    large = [own for own in gradients if own.shape[1] >= CHUNK]
+    small = [own for own in gradients if own.shape[1] < CHUNK]
+    parts = [*large, torch.cat(small, 1)] if small else large
+    return torch.stack([gram_matrix(own) for own in parts]).sum(0)
 
 
 def _equal_grams(pairs: list[tuple[Tensor, Tensor]]) -> Iterable[Tensor]:

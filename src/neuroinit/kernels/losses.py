@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,8 +84,9 @@ def losses_of_pieces(
 ) -> Tensor | None:
     """The mean losses of pieces by ``torch.vmap``: as many operators as for one piece.
 
+    Pieces of every size take a call of their own, of about the operators of two calls in a loop.
     ``None`` leaves them to a loop: on a CPU, where operators are cheap and ``vmap`` is not; for
-    pieces that are not consecutive or differ in size; and for losses that cannot be vectorized.
+    many different sizes; and for losses that cannot be vectorized.
 
     Args:
         loss_fn: A scalar mean, or one loss a sample.
@@ -93,16 +95,41 @@ def losses_of_pieces(
         pieces: Consecutive pieces from 0 to the number of samples.
     """
     plain = isinstance(output, Tensor) and isinstance(target, Tensor)
-    count, size = len(pieces), pieces[0][1]
-    regular = [(k * size, (k + 1) * size) for k in range(count)] == [tuple(p) for p in pieces]
-    if not plain or not regular or count == 1 or output.device.type == "cpu":
+    edges = [0, *(stop for _, stop in pieces)]
+    regular = list(itertools.pairwise(edges)) == [tuple(p) for p in pieces]
+    if not plain or not regular or len(pieces) == 1 or output.device.type == "cpu":
         return None
-    if len(output) != count * size or target.dim() == 0 or len(target) != count * size:
+    if len(output) != edges[-1] or target.dim() == 0 or len(target) != edges[-1]:
         return None
+    sizes = [stop - start for start, stop in pieces]
+    if 2 * len(set(sizes)) > len(sizes):
+        return None
+    found: dict[int, Tensor] = {}
+    for size in set(sizes):
+        alike = [k for k, own in enumerate(sizes) if own == size]
+        rows = [i for k in alike for i in range(*pieces[k])]
+        losses = _losses_alike(loss_fn, _rows(output, rows), _rows(target, rows), len(alike))
+        if losses is None or len(alike) == len(pieces):
+            return losses
+        found |= zip(alike, losses.unbind(), strict=True)
+    return torch.stack([found[k] for k in range(len(pieces))])
+
+
+def _rows(x: Tensor, rows: list[int]) -> Tensor:
+    """Some rows of a tensor, or all of them."""
+    if len(rows) == len(x):
+        return x
+    return x.index_select(0, torch.tensor(rows, device="cpu").to(x.device, non_blocking=True))
+
+
+def _losses_alike(
+    loss_fn: Callable[[Any, Any], Tensor], output: Tensor, target: Tensor, count: int
+) -> Tensor | None:
+    """The mean losses of so many pieces of one size."""
+    size = len(output) // count
+    apart = [x.reshape(count, size, *x.shape[1:]) for x in (output, target)]
     try:
-        found = torch.vmap(loss_fn)(
-            output.unflatten(0, (count, size)), target.unflatten(0, (count, size))
-        )
+        found = torch.vmap(loss_fn)(*apart)
     except RuntimeError:
         return None
     if found.shape == (count, size):

@@ -34,7 +34,7 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
     """
     modules = list(model.modules())
     with isolated(), ExitStack() as stack:
-        stack.callback(_restore, [_Saved(module) for module in modules])
+        stack.callback(_restore, _Saved(modules))
         for module in modules:
             _disable_dropout(module)
         for context in _contexts(modules, second_order):
@@ -62,7 +62,9 @@ def _disable_dropout(module: nn.Module) -> None:
     A module without parameters, buffers and children is put in eval mode, which disables dropout,
     stochastic depth and similar modules of any type. In recurrent layers, ``dropout`` is set to 0.
     """
-    module.training = bool(module._parameters or module._buffers or module._modules)
+    training = bool(module._parameters or module._buffers or module._modules)
+    if module.training is not training:  # an assignment is slow
+        module.training = training
     if isinstance(module, nn.RNNBase):
         module.dropout = 0.0
 
@@ -72,16 +74,21 @@ _CONSTANT = {bool, int, float, str, tuple, type(None), OrderedDict}
 
 
 class _Saved:
-    """A module's attributes, and copies of the containers and tensors among them."""
+    """The attributes of modules, and copies of the containers and tensors among them."""
 
-    def __init__(self, module: nn.Module) -> None:
-        attributes = vars(module)
-        own = module._parameters, module._buffers, module._modules
-        self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = [(attributes, dict(attributes))]
-        self.tables += [(table, dict(table)) for table in own if type(table) is not dict]
+    def __init__(self, modules: list[nn.Module]) -> None:
+        self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.sequences: list[tuple[list[Any], list[Any]]] = []
         self.sets: list[tuple[set[Any], set[Any]]] = []
         self.tensors: list[tuple[Tensor, Tensor]] = []
+        for module in modules:
+            self._add(module)
+
+    def _add(self, module: nn.Module) -> None:
+        attributes = vars(module)
+        own = module._parameters, module._buffers, module._modules
+        self.tables.append((attributes, attributes.copy()))
+        self.tables += [(table, dict(table)) for table in own if type(table) is not dict]
         for value in attributes.values():
             kind = type(value)
             if kind in _CONSTANT:
@@ -112,6 +119,5 @@ class _Saved:
 
 
 @torch.no_grad()
-def _restore(saved: list[_Saved]) -> None:
-    for module in saved:
-        module.restore()
+def _restore(saved: _Saved) -> None:
+    saved.restore()

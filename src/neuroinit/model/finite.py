@@ -105,7 +105,8 @@ def check_finite_parts(
 
 def check_derivative(derivative: Tensor, names: Sequence[str]) -> Tensor:
     """Return a derivative by the scales, or raise if it is not finite."""
-    bad = [n for n, d in zip(names, derivative, strict=True) if not torch.isfinite(d)]
+    finite = torch.isfinite(derivative).tolist()
+    bad = [n for n, good in zip(names, finite, strict=True) if not good]
     if bad:
         raise NonFiniteError(f"The derivative by the scale of {listed(bad)} is not finite.")
     return derivative

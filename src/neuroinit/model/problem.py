@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from neuroinit.common.tensors import (
     at_least_float32,
     dot,
     gram_matrix,
+    quick_norms,
     row_norms,
     sum_dtype,
     to_cpu_double,
@@ -91,8 +93,10 @@ class Problem:
         self.has_loss = loss_fn is not None or compute_loss is not None
         self.loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
-        self._check_model(selection)
+        check_not_fsdp1(self.model)
+        reshard(self.model)
         self.parameters: dict[str, Tensor] = dict(self.model.named_parameters())
+        self._check_model(selection)
         self.places = places(self.model)
         self.buffers = [
             (module, key, at_least_float32(buffer))
@@ -100,10 +104,12 @@ class Problem:
             for key, buffer in module._buffers.items()
             if buffer is not None
         ]
-        self.trainable = trainable(self.model)
+        self.trainable = trainable(self.parameters)
         self.original = self._values()
         self.drawn = selection.draws(self.model) if selection.draws else {}
-        check_finite({n: t for n, t in self.original.items() if n not in self.drawn})
+        norms = zip(self.original.items(), quick_norms(list(self.original.values())), strict=True)
+        self._unusual = {n: t for (n, t), norm in norms if not 0 < norm < math.inf}
+        check_finite({n: t for n, t in self._unusual.items() if n not in self.drawn})
         fresh = {n: self._fresh_values(n, draw) for n, draw in self.drawn.items()}
         self.start = {**self.original, **fresh}
         self.device = self.start[self.trainable[0]].device
@@ -127,14 +133,13 @@ class Problem:
 
     def _all_zero(self) -> list[str]:
         """Names of trainable tensors that are all zero at the start."""
-        return [n for n in self.trainable if not self.start[n].any()]
+        looked_at = [n for n in self.trainable if n in self._unusual or n in self.drawn]
+        return [n for n in looked_at if not self.start[n].any()]
 
     def _check_model(self, selection: Selection) -> None:
         """Raise for a model that cannot be differentiated, or has nothing to train."""
-        check_not_fsdp1(self.model)
-        reshard(self.model)
-        check_parameters(self.model, selection.takes)
-        if not self.sharded and any(is_sharded(p) for p in self.model.parameters()):
+        check_parameters(self.parameters, selection.takes)
+        if not self.sharded and any(is_sharded(p) for p in self.parameters.values()):
             raise ValueError(
                 "The model is sharded (DTensor parameters), where `torch.autograd.grad` does not "
                 "work. Optimize it before `fully_shard` or `parallelize_module`, which is exact; "
@@ -147,7 +152,7 @@ class Problem:
                 f"`{synced[0]}` is a SyncBatchNorm, which waits for all ranks, but every rank "
                 "computes other sub-batches. Optimize before `convert_sync_batchnorm`."
             )
-        if not trainable(self.model):
+        if not trainable(self.parameters):
             raise ValueError(
                 "The model has no trainable parameter: nothing to scale. "
                 "Set `requires_grad=True` on the parameters that are to be trained."

@@ -55,7 +55,8 @@ class Pass:
 def rows_by_tensor(gradients: Sequence[Tensor]) -> list[Tensor]:
     """For every tensor, a matrix with one row a piece, on the device of the first tensor."""
     device = gradients[0].device
-    return [g.detach().reshape(len(g), -1).to(device) for g in gradients]
+    rows = [g.detach().reshape(g.shape[0], -1) for g in gradients]
+    return [g if g.device == device else g.to(device) for g in rows]
 
 
 def passes_over(

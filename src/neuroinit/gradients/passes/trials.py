@@ -18,7 +18,7 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import out_of_memory
-from neuroinit.common.tensors import flatten, to_host
+from neuroinit.common.tensors import flatten, quick_norms, to_host
 from neuroinit.gradients.passes.pieces import one_pass, pass_of_piece
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.model.double import in_double
@@ -67,7 +67,7 @@ def all_norms(tensors: Sequence[Tensor], norm: Callable[[Tensor], Tensor]) -> li
 
     Norms that may over- or underflow in float32 are computed again one by one.
     """
-    found = torch.stack(to_host(*torch._foreach_norm(list(tensors)))).tolist()
+    found = quick_norms(tensors)
     rest = [k for k, value in enumerate(found) if not 1e-12 < value < 1e18]
     again = to_host(*(norm(tensors[k]) for k in rest)) if rest else []
     known = {**dict(enumerate(found)), **dict(zip(rest, map(float, again), strict=True))}

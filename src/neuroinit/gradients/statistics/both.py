@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, LostRankError
-from neuroinit.common.tensors import grams_of_tensors, to_host, weighted_rows
+from neuroinit.common.tensors import grams_of_tensors, to_host, total_gram, weighted_rows
 from neuroinit.gradients import measures
 from neuroinit.gradients.agreement import (
     check_contrast,
@@ -30,6 +30,7 @@ from neuroinit.gradients.statistics.gradient_stats import (
     statistics_of,
 )
 from neuroinit.kernels.context import NotSeparableError
+from neuroinit.model.finite import check_norm
 from neuroinit.model.point import Point
 
 log = logging.getLogger(__name__)
@@ -100,11 +101,14 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
         for group in groups:
             made.append(one_pass(session, others, group, names, create_graph=False, noted=noted))
             losses += made[-1].losses
-    both = []
-    for gradients in ([p.gradients for p in made], [p.noted for p in made]):
-        grams, *values = to_host(grams_of_tensors(_by_tensor(plan, gradients)), *losses)
-        both.append(statistics_of(problem, plan, grams, torch.stack(values)))
-    return _joined(both[0], both[1], point)
+    grams = grams_of_tensors(_by_tensor(plan, [p.gradients for p in made]))
+    contrasted = total_gram(_by_tensor(plan, [p.noted for p in made]))
+    grams, contrasted, *values = to_host(grams, contrasted, *losses)
+    stats = statistics_of(problem, plan, grams, torch.stack(values))
+    norms = contrasted.diagonal().sqrt()
+    for d, norm in enumerate(norms.tolist()):
+        check_norm(norm or 1.0, f"sub-batch {d}")
+    return _joined(stats, norms, measures.cosines(contrasted), point)
 
 
 def _by_tensor(plan: Plan, passes: Sequence[Sequence[Tensor]]) -> list[Tensor]:
@@ -127,10 +131,11 @@ def with_agreement(
         raise ValueError("The agreement needs at least two sub-batches: `sub_batches = 1`.")
     shared = point.problem.layout.size(batch) if targets_enter_losses_only(point, batch) else 0
     own = replace(point, problem=contrast(point.problem, shared))
-    return _joined(stats, measure(own, permuted(point.problem, batch), plan, held), point)
+    contrasted = measure(own, permuted(point.problem, batch), plan, held)
+    return _joined(stats, contrasted.norms, contrasted.cosines, point)
 
 
-def _joined(stats: GradientStats, contrasted: GradientStats, point: Point) -> GradientStats:
-    """Add the agreement, computed from the statistics of the loss of :func:`contrast`."""
-    check_contrast(contrasted.norms, stats.norms, point.problem)
-    return replace(stats, agreement=float(measures.distinct_mean(contrasted.cosines)))
+def _joined(stats: GradientStats, norms: Tensor, cosines: Tensor, point: Point) -> GradientStats:
+    """Add the agreement, computed from norms and cosines of the loss of :func:`contrast`."""
+    check_contrast(norms, stats.norms, point.problem)
+    return replace(stats, agreement=float(measures.distinct_mean(cosines)))

@@ -36,9 +36,8 @@ from neuroinit.kernels.context import (
 from neuroinit.kernels.products.bilinear import READERS, Operator, inner_product
 from neuroinit.kernels.products.piece_products import (
     add_forward,
-    bias_gradients,
     input_gradients,
-    weight_gradients,
+    weight_and_bias_gradients,
 )
 
 
@@ -97,12 +96,9 @@ def _gradients(
     """Those of ``gx, gw, gb`` that are wanted; with slices, ``gw`` and ``gb`` of every slice."""
     by_x, by_w, by_b = wanted
     narrow = w.to(x.dtype)
-
-    return (
-        operator.input_gradient(gy, x, narrow) if by_x else None,
-        weight_gradients(operator, gy, x, narrow, slices).to(w.dtype) if by_w else None,
-        bias_gradients(operator, gy, slices) if by_b else None,
-    )
+    gx = operator.input_gradient(gy, x, narrow) if by_x else None
+    gw, gb = weight_and_bias_gradients(operator, gy, x, narrow, slices, by_w, by_b)
+    return gx, None if gw is None else gw.to(w.dtype), gb
 
 
 def _input_and_scale_gradient(

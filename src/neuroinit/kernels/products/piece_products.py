@@ -25,32 +25,44 @@ from neuroinit.kernels.context import Slices, per_slice, slice_directions
 from neuroinit.kernels.products.bilinear import Convolution, Linear, Operator
 
 
-def weight_gradients(
-    operator: Operator, gy: Tensor, x: Tensor, w: Tensor, slices: Slices
+def weight_and_bias_gradients(
+    operator: Operator, gy: Tensor, x: Tensor, w: Tensor, slices: Slices, by_w: bool, by_b: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """``gw`` of the shape of ``w`` and ``gb`` of shape ``(out,)``, as far as they are wanted.
+
+    With slices, those of every slice: ``(slices, *w.shape)`` and ``(slices, out)``.
+    """
+    for_w = _batched(operator, x, slices, w) if by_w else None
+    for_b = _batched(operator, gy, slices) if by_b else None
+    pieces = for_w or for_b
+    apart = gy if pieces is None else pieces.apart(gy)  # padding takes two operators: once for both
+    if pieces is not None and isinstance(operator, Linear):
+        apart = apart.flatten(1, -2)
+    gw = gb = None
+    if by_w and for_w is None:
+        gw = per_slice(lambda gy, x: operator.weight_gradient(gy, x, w), slices, gy, x)
+    elif for_w is not None:
+        gw = _weight_gradients(operator, for_w, apart, x, w)
+    if by_b and for_b is None:
+        gb = per_slice(operator.bias_gradient, slices, gy)
+    elif for_b is not None:
+        gb = apart.sum(1 if isinstance(operator, Linear) else [1, *range(3, apart.dim())])
+    return gw, gb
+
+
+def _weight_gradients(
+    operator: Operator, pieces: Batched, apart: Tensor, x: Tensor, w: Tensor
 ) -> Tensor:
-    """``gw`` of the shape of ``w``; with slices, of every slice: ``(slices, *w.shape)``."""
-    pieces = _batched(operator, x, slices, w)
-    if pieces is None:
-        return per_slice(lambda gy, x: operator.weight_gradient(gy, x, w), slices, gy, x)
-    gy, x = pieces.apart(gy), pieces.apart(x)
+    """``gw`` of every piece, from ``gy`` of the pieces apart."""
+    x = pieces.apart(x)
     if isinstance(operator, Linear):
-        return operator.usual(gy.flatten(1, -2).mT @ x.flatten(1, -2))
+        return operator.usual(apart.mT @ x.flatten(1, -2))
     if operator.is_product(w):
-        return (_columns(gy) @ _columns(x).mT).view(pieces.count, *w.shape)
+        return (_columns(apart) @ _columns(x).mT).view(pieces.count, *w.shape)
     groups, shape = _grouped(operator, pieces), (pieces.count * w.shape[0], *w.shape[1:])
-    found = groups.weight_gradient(_as_channels(gy), _as_channels(x), w.new_empty(1).expand(shape))
+    like = w.new_empty(1).expand(shape)  # only the shape is used
+    found = groups.weight_gradient(_as_channels(apart), _as_channels(x), like)
     return found.view(pieces.count, *w.shape)
-
-
-def bias_gradients(operator: Operator, gy: Tensor, slices: Slices) -> Tensor:
-    """``gb`` of shape ``(out,)``; with slices ``(slices, out)``."""
-    pieces = _batched(operator, gy, slices)
-    if pieces is None:
-        return per_slice(operator.bias_gradient, slices, gy)
-    gy = pieces.apart(gy)
-    if isinstance(operator, Linear):
-        return gy.flatten(1, -2).sum(1)
-    return gy.sum([1, *range(3, gy.dim())])
 
 
 def input_gradients(operator: Operator, gy: Tensor, x: Tensor, v: Tensor, slices: Slices) -> Tensor:

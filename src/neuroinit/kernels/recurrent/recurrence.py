@@ -34,17 +34,17 @@ from neuroinit.kernels.context import (
 from neuroinit.kernels.products.bilinear import Linear
 from neuroinit.kernels.products.piece_products import (
     add_forward,
-    bias_gradients,
     input_gradients,
-    weight_gradients,
+    weight_and_bias_gradients,
 )
 from neuroinit.kernels.recurrent.cells import Cell
 from neuroinit.kernels.recurrent.through_time import (
     BackwardThroughTime,
+    by_step,
+    coefficients,
     curvature,
     forward_through_time,
     plain_gradients,
-    step_coefficients,
     with_bias,
 )
 
@@ -98,24 +98,25 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         with torch._C.DisableTorchFunction():  # nothing to replace in the many small operators
             states = forward_through_time(cell, u, h, c, w, b)
-        ctx.save_for_backward(u, h, c, w, b, scale, *states)
+            j = coefficients(cell, u, b, states)  # every backward pass needs them
+        ctx.save_for_backward(u, h, c, w, b, scale, *states, *j)
         ctx.cell, ctx.context, ctx.slices = cell, context, slices
         return states[1][1:].transpose(0, 1).contiguous(), states[2][-1].clone()
 
     @staticmethod
     @without_function_mode
     def backward(ctx: Any, saved: Saved, gh: Tensor, gc: Tensor) -> tuple[Tensor | None, ...]:
-        u, h, c, w, b, scale, *states = saved
+        u, h, c, w, b, scale, products, hs, cs, *j = saved
         cell, needed = ctx.cell, ctx.needs_input_grad
         if ctx.context.second_backward:
-            own = BackwardThroughTime(step_coefficients(cell, u, b, states), cell, gh, gc, w)
-            gs = dot(own.gq, states[0]) if needed[5] else None
+            own = BackwardThroughTime(j, cell, gh, gc, w)
+            gs = dot(own.gq, products) if needed[5] else None
             gb = own.gq.sum((0, 1)) if needed[4] else None
             return own.gu.transpose(0, 1), own.gh, own.gc, None, gb, gs, *[None] * 5
         separate = ctx.context.first_backward and ctx.slices is not None
         if ctx.context.first_backward:
             wanted = needed[6:8] if separate else needed[3:5]
-            settings = scale, *states, cell, wanted, ctx.slices
+            settings = scale, products, hs, cs, cell, wanted, ctx.slices, *j
             found = _RecurrenceGradients.apply(gh, gc, u, h, c, w, b, *settings)  # type: ignore[no-untyped-call]
         else:
             found = plain_gradients(cell, (gh, gc), u, h, c, w, b)
@@ -144,15 +145,14 @@ class _RecurrenceGradients(torch.autograd.Function):
         cell: Cell,
         wanted: Sequence[bool],
         slices: Slices,
+        *j: Tensor,
     ) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
-        states = products, hs, cs
-        own = BackwardThroughTime(step_coefficients(cell, u, b, states), cell, gh, gc, w)
-        ctx.save_for_backward(u, w, b, *states, own.gq, own.by_h, own.by_c)
+        own = BackwardThroughTime(j, cell, gh, gc, w)
+        ctx.save_for_backward(u, w, b, products, hs, cs, own.gq, own.by_h, own.by_c, *j)
         ctx.cell, ctx.slices = cell, slices
         gq, before = own.gq.transpose(0, 1), hs[:-1].transpose(0, 1)
-        gw = weight_gradients(LINEAR, gq, before, w, slices) if wanted[0] else None
-        gb = bias_gradients(LINEAR, gq, slices) if wanted[1] else None
+        gw, gb = weight_and_bias_gradients(LINEAR, gq, before, w, slices, *wanted)
         return own.gu.transpose(0, 1), own.gh, own.gc, gw, gb
 
     @staticmethod
@@ -166,7 +166,7 @@ class _RecurrenceGradients(torch.autograd.Function):
         v: Tensor | None,
         vb: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        u, w, b, products, hs, cs, gq, by_h, by_c = saved
+        u, w, b, products, hs, cs, gq, by_h, by_c, *j = saved
         cell, slices, before = ctx.cell, ctx.slices, hs[:-1].transpose(0, 1)
         du = torch.zeros_like(u) if du is None else du
         dh = torch.zeros_like(hs[0]) if dh is None else dh
@@ -177,10 +177,9 @@ class _RecurrenceGradients(torch.autograd.Function):
         if v is not None:
             dq = add_forward(LINEAR, slices, before, v, vb, None)
             ggq = input_gradients(LINEAR, gq.transpose(0, 1), before, v, slices).transpose(0, 1)
-        j = step_coefficients(cell, u, b, (products, hs, cs))
         du, dq = du.transpose(0, 1).contiguous(), dq.transpose(0, 1).contiguous()
         moved, dhs, dcs = [], [dh], [dc]
-        for t, j_t in enumerate(j):
+        for t, j_t in enumerate(by_step(j)):
             moved.append(dhs[-1] @ w.T)
             dh, dc = cell.push(j_t, du[t], dq[t] + moved[-1], dhs[-1], dcs[-1])
             dhs.append(dh)
@@ -193,4 +192,4 @@ class _RecurrenceGradients(torch.autograd.Function):
         gs = dot(gq, changes) + dot(own.gq, products) if ctx.needs_input_grad[7] else None
         gb = own.gq.sum((0, 1)) if ctx.needs_input_grad[6] else None
         gu = own.gu.transpose(0, 1)
-        return torch.stack(dhs[1:], 1), dc, gu, own.gh, own.gc, None, gb, gs, *[None] * 6
+        return torch.stack(dhs[1:], 1), dc, gu, own.gh, own.gc, None, gb, gs, *[None] * (6 + len(j))

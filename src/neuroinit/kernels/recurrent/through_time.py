@@ -29,7 +29,7 @@ class BackwardThroughTime:
     """A pass backward through time.
 
     Args:
-        j: The coefficients of every step.
+        j: The coefficients of all steps.
         cell: The cell.
         gh: Gradients by the outputs, ``(samples, steps, features)``.
         gc: The gradient by the last ``c``.
@@ -44,7 +44,7 @@ class BackwardThroughTime:
 
     def __init__(
         self,
-        j: list[Coefficients],
+        j: Sequence[Tensor],
         cell: Cell,
         gh: Tensor | None,
         gc: Tensor,
@@ -52,17 +52,18 @@ class BackwardThroughTime:
         added: tuple[Tensor | None, ...] = (None,) * 5,
     ) -> None:
         outputs = None if gh is None else gh.transpose(0, 1).unbind()
-        state = j[0][-1].new_zeros(len(gc), w.shape[1])
+        state = j[0].new_zeros(len(gc), w.shape[1])
+        # the last one belongs to `h`, as the third does
+        places = 0, 1, 2, 3, 2
+        extra = [(k, e.unbind()) for k, e in zip(places, added, strict=True) if e is not None]
         rows: list[tuple[Tensor, ...]] = []
-        for t in reversed(range(len(j))):
+        for t, j_t in reversed(list(enumerate(by_step(j)))):
             state = state if outputs is None else state + outputs[t]
             reached = state, gc
-            gu, gq, direct, gc = cell.pull(j[t], state, gc)
-            gu, gq, direct, gc = (
-                _sum(g, None if extra is None else extra[t])
-                for g, extra in zip((gu, gq, direct, gc), added[:4], strict=True)
-            )
-            direct = _sum(direct, None if added[4] is None else added[4][t])
+            pulled: list[Any] = list(cell.pull(j_t, state, gc))
+            for k, steps in extra:
+                pulled[k] = steps[t] if pulled[k] is None else pulled[k] + steps[t]
+            gu, gq, direct, gc = pulled
             state = gq @ w if direct is None else torch.addmm(direct, gq, w)
             rows.append((gu, gq, *reached))
         parts = [torch.stack(part[::-1]) for part in zip(*rows, strict=True)]
@@ -70,22 +71,20 @@ class BackwardThroughTime:
         self.gh, self.gc = state, gc
 
 
-def _sum(a: Tensor | None, b: Tensor | None) -> Any:
-    return b if a is None else a if b is None else a + b
-
-
 def with_bias(products: Tensor, b: Tensor | None) -> Tensor:
     """``W h + b`` from ``W h``."""
     return products if b is None else products + b
 
 
-def step_coefficients(
-    cell: Cell, u: Tensor, b: Tensor | None, states: Sequence[Tensor]
-) -> list[Coefficients]:
-    """The coefficients of every step."""
+def coefficients(cell: Cell, u: Tensor, b: Tensor | None, states: Sequence[Tensor]) -> Coefficients:
+    """The coefficients of all steps, with the steps as first dimension."""
     products, hs, cs = states
-    found = cell.coefficients(u.transpose(0, 1), with_bias(products, b), hs[:-1], cs[:-1])
-    return list(zip(*(part.unbind() for part in found), strict=True))
+    return cell.coefficients(u.transpose(0, 1), with_bias(products, b), hs[:-1], cs[:-1])
+
+
+def by_step(j: Sequence[Tensor]) -> list[Coefficients]:
+    """The coefficients of every step, from those of all."""
+    return list(zip(*(part.unbind() for part in j), strict=True))
 
 
 def curvature(

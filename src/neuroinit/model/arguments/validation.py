@@ -94,14 +94,13 @@ def check_callables(
         raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
 
 
-def check_parameters(model: nn.Module, takes_part: Callable[[str], bool]) -> None:
+def check_parameters(named: Mapping[str, Tensor], takes_part: Callable[[str], bool]) -> None:
     """Raise for parameters that cannot be scaled, and name them all.
 
     Args:
-        model: The user's module.
+        named: Name -> the user's parameter.
         takes_part: ``takes_part(name)``: whether a parameter may get a scale.
     """
-    named = dict(model.named_parameters())
     lazy = [n for n, p in named.items() if is_lazy(p)]
     if lazy:
         raise ValueError(

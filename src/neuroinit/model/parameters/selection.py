@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -43,7 +43,8 @@ class Selection:
 
     def differentiated(self, model: nn.Module) -> list[str]:
         """Names of the parameters whose gradients are computed."""
-        return _wanted(model, self.gradients_of) or trainable(model)
+        named = dict(model.named_parameters())
+        return _wanted(model, named, self.gradients_of) or trainable(named)
 
     def scaled(self, model: nn.Module, zeros: Collection[str], drawn: Collection[str]) -> list[str]:
         """Names of the parameters that get a scale.
@@ -56,12 +57,13 @@ class Selection:
         Raises:
             ValueError: If a pattern matches no parameter, or no parameter is left.
         """
-        names = [n for n, _ in model.named_parameters()]
-        self._check_patterns(names)
-        chosen = [n for n in _wanted(model, self.scales_of) if n not in zeros and self.takes(n)]
+        named = dict(model.named_parameters())
+        self._check_patterns(list(named))
+        wanted = _wanted(model, named, self.scales_of)
+        chosen = [n for n in wanted if n not in zeros and self.takes(n)]
         if not chosen and not drawn:
             raise ValueError(
-                f"Nothing to scale: of {len(trainable(model))} trainable parameters "
+                f"Nothing to scale: of {len(trainable(named))} trainable parameters "
                 f"{len(zeros)} are all zero and the rest is ruled out by "
                 f"`include = {self.include}` and `exclude = {self.exclude}`."
             )
@@ -82,18 +84,19 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _wanted(model: nn.Module, selects: ParameterFilter | None) -> list[str]:
+def _wanted(
+    model: nn.Module, named: Mapping[str, Tensor], selects: ParameterFilter | None
+) -> list[str]:
     """Names of the trainable parameters that a function selects; ``None`` selects all."""
     if selects is None:
-        return trainable(model)
-    named = dict(model.named_parameters())
+        return trainable(named)
     names = {n for module, key, n in places(model) if selects(module, key, named[n])}
-    return [n for n in trainable(model) if n in names]
+    return [n for n in trainable(named) if n in names]
 
 
-def trainable(model: nn.Module) -> list[str]:
+def trainable(named: Mapping[str, Tensor]) -> list[str]:
     """Names of the parameters that require a gradient; complex ones are left out."""
-    return [n for n, p in model.named_parameters() if p.requires_grad and not p.is_complex()]
+    return [n for n, p in named.items() if p.requires_grad and not p.is_complex()]
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -80,14 +80,17 @@ def _digests(problem: Problem, scales: Tensor, complete: bool) -> dict[str, list
     found: dict[str, list[int]] = {}
     for group in _hashed_together(problem, names):
         own = [whole(problem.parameters[n].detach()) for n in group]
+        changed = [n for n in group if factors[n] != 1]
         scaled = [
-            t if factors[n] == 1 else (at_least_float32(t) * factors[n]).to(t)
+            (at_least_float32(t) * factors[n]).to(t)
             for n, t in zip(group, own, strict=True)
+            if factors[n] != 1
         ]
         both = [*own, *scaled]
         hashes = fingerprints(both) if len(group) > 1 else [fingerprint(t) for t in both]
-        pairs = zip(hashes[: len(group)], hashes[len(group) :], strict=True)
-        found.update({n: list(pair) for n, pair in zip(group, pairs, strict=True)})
+        before = dict(zip(group, hashes[: len(group)], strict=True))
+        after = {**before, **dict(zip(changed, hashes[len(group) :], strict=True))}
+        found.update({n: [before[n], after[n]] for n in group})
     return {n: found[n] for n in names}
 
 
