@@ -16,6 +16,7 @@ from tests.utils.architectures import (
     ZOO,
     WrittenNorm,
     case,
+    cdist_has_double_backward,
     penalty_loss,
     smooth,
 )
@@ -155,6 +156,8 @@ def test_stream_never_holds_all_gradients(monkeypatch, overlap):
 def test_an_operator_without_double_backward_is_named(found):
     from neuroinit import NIO, HeldNorm, optimize
 
+    if found.name == "cdist" and cdist_has_double_backward():
+        pytest.skip("this torch differentiates cdist twice")
     model, batch = build(found)
     expected = {"cdist": "`cdist`", "embedding_bag": "`embedding_bag`"}
     name = expected.get(found.name, "once_differentiable")
