@@ -164,9 +164,9 @@ def test_an_objective_without_agreement_costs_nothing_more():
     problem.traits.separable = False
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch")
     point = problem.at(problem.unit_scales)
-    differentiated(ENGINES["keep"], point, batch, plan, lambda moments: moments.cosine)
+    differentiated(ENGINES["keep"], point, batch, plan, lambda moments: moments.cosine, False)
     assert len(calls) == 2
-    differentiated(ENGINES["keep"], point, batch, plan, agreement)
+    differentiated(ENGINES["keep"], point, batch, plan, agreement, False)
     assert len(calls) == 2 + 2 + 2 * 5
 
 

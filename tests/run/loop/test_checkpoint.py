@@ -31,7 +31,7 @@ def stop_at(step):
 
 def run(*arguments, **options):
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120, **options)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600, **options)
 
 
 @pytest.mark.parametrize("name", METHODS)
