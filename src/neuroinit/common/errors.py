@@ -111,7 +111,7 @@ def named_operator(message: Callable[..., str] | None = None) -> Iterator[None]:
     message = message or no_double_backward
     try:
         yield
-    except RuntimeError as error:  # NotImplementedError is a subclass
+    except RuntimeError as error:
         match = _NO_DERIVATIVE.search(str(error))
         if match:
             raise RuntimeError(message(f"`{match['name']}`")) from error
