@@ -2,6 +2,7 @@
 
     python -m benchmarks.defaults.candidates run text TEXT          # appends to candidates.jsonl
     python -m benchmarks.defaults.candidates run fresh folder:CIFAR10
+    python -m benchmarks.defaults.candidates run letters TEXT
     python -m benchmarks.defaults.candidates table                  # for docs/evidence/defaults.md
 
 What the candidates and the way to decide were chosen by: the networks of ``fresh``, and character
@@ -171,12 +172,14 @@ def _outcome(model: nn.Module, make: Any, case: Case) -> Row:
         rollout, feed = Rollout(problem, problem.original, make, rate), itertools.cycle(training)
         for part in parts:
             rollout.train(feed, part)
-            losses = rollout.evaluate(validation)
-            found.setdefault(key, []).append(
-                [round(x, 5) if math.isfinite(x) else NOT_FINITE for x in losses]
-            )
+            found.setdefault(key, []).append(_finite(rollout.evaluate(validation)))
+        found.setdefault("learned", {})[key] = _finite(rollout.learned(validation))
         found.setdefault("first", round(rollout.losses[0], 5))
     return {**found, **case.end(copy.deepcopy(model), make)}
+
+
+def _finite(values: list[float]) -> list[float]:
+    return [round(x, 5) if math.isfinite(x) else NOT_FINITE for x in values]
 
 
 # -- decisions -------------------------------------------------------------------------------------

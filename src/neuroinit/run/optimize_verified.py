@@ -78,7 +78,7 @@ def optimize_verified(
     default = isinstance(method, NIO) and isinstance(method.rule, CommonFactor)
     if default and not is_sharded_model(unwrap(model)):
         found |= _alternative(model, kept.filled(), loss_fn, method, options)
-    layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
+    layout = batch_layout(options.get("cut"), options.get("batch_dim", 0), options.get("targets"))
     shown = options.get("progress", True)
     loss = loss_fn, compute_loss
     return verified(model, found, kept.filled(), *loss, optimizer, layout, shown, default)
@@ -91,11 +91,10 @@ def _alternative(
     method: Initialization,
     options: Mapping[str, Any],
 ) -> dict[str, Result]:
-    """Another result to try, by name, if it raises the agreement on a held-out batch; or none.
+    """Another result to try, by name; or none.
 
-    It has small branches if the network has residual branches, else unit variance of every layer.
-    Unit variance harms residual networks and transformers, and short trainings do not always show
-    it. See ``docs/evidence/defaults.md``.
+    It has small branches if the network has residual branches, else unit variance of every layer,
+    which harms residual networks and transformers. See ``docs/evidence/defaults.md``.
     """
     layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
     problem = Problem(model, loss_fn, options.get("compute_loss"), layout=layout)
@@ -111,9 +110,4 @@ def _alternative(
             result = optimize(model, batches, loss_fn, tried, progress=False, **passed)
     except (GradientError, ValueError):  # not possible for this model or these batches
         return {}
-    return {BRANCHES if residual else LAYERS: result} if _agrees_more(result) else {}
-
-
-def _agrees_more(result: Result) -> bool:
-    before, after = result.before, result.after
-    return before is not None and after is not None and after.agreement > before.agreement
+    return {BRANCHES if residual else LAYERS: result}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.distributed.ranks import ALONE, Ranks
+from neuroinit.gradients.agreement import contrast, permuted, targets_enter_losses_only
 from neuroinit.gradients.sub_batches import sub_batches
 from neuroinit.model.arguments.optimizers import OptimizerLike, twin_of
 from neuroinit.model.point import Point
@@ -103,6 +105,40 @@ class Rollout:
         """The mean loss on every batch, over all ranks; infinite if it is not finite."""
         with self._point.session() as session:
             found = [session.loss_value(self.problem.prepare(batch)) for batch in batches]
+        return self._over_ranks(batches, found)
+
+    def learned(self, batches: Sequence[Batch]) -> list[float]:
+        """By how much the loss of every batch is lower than with the targets of other samples.
+
+            mean_s L(x, y_s) - L(x, y)
+
+        with the permuted targets ``y_s`` of :mod:`neuroinit.gradients.agreement`. It is what the
+        network has learned about inputs and targets together: exactly 0 if its outputs do not
+        depend on its inputs, whatever it knows of the frequencies of targets.
+
+        Returns:
+            One number a batch; empty if it is not known which part of a batch the targets are, if
+            the loss cannot take targets of other samples, or if a batch has one sample.
+        """
+        prepared = [self.problem.prepare(batch) for batch in batches]
+        try:
+            found = self._learned(prepared)
+        except ValueError:
+            found = []
+        known = self.problem.ranks.least(len(found))  # of all ranks
+        return self._over_ranks(batches, found) if known else []
+
+    def _learned(self, batches: Sequence[Batch]) -> list[float]:
+        sizes = [self.problem.layout.size(batch) for batch in batches]
+        if min(sizes) < 2:
+            return []
+        once = targets_enter_losses_only(self._point, batches[0])
+        point = replace(self._point, problem=contrast(self.problem, sizes[0] if once else 0))
+        with point.session() as session:
+            return [-session.loss_value(permuted(self.problem, batch)) for batch in batches]
+
+    def _over_ranks(self, batches: Sequence[Batch], found: Sequence[float]) -> list[float]:
+        """The mean over the samples of all ranks; infinite if a value is not finite."""
         losses = [loss if math.isfinite(loss) else math.inf for loss in found]
         if self.problem.ranks.alone:
             return losses

@@ -1,13 +1,24 @@
 """Compares short trainings from the model's values and from a result before the result is applied.
 
-Besides the result, other scales are tried if NIO's default rule is used and they raise the
-agreement: small residual branches, or one factor for every layer of a network without branches;
-else the result with halved log-scales. The best start is applied, or nothing. All trainings use the
-user's optimizer and the same batches, on copies of the parameters. Other batches validate: the loss
-of a start has to be lower than that of the model by more than the noise between batches. It also
-has to be lower at twice the learning rate, where a start close to divergence fails. If the default
-rule has found that the network is dead or explodes, a start must only not be worse, because the
-loss of a dead network may not move during these trainings.
+Besides the result, other scales are tried if NIO's default rule is used: the ends of residual
+branches divided by the root of their number, or by their number; one factor for every layer of a
+network without branches; or the result with halved log-scales. All trainings use the user's
+optimizer and the same batches, on copies of the parameters. Other batches validate. Two numbers are
+taken of each of them:
+
+    loss      L(x, y)
+    learned   I = mean_s L(x, y_s) - L(x, y),    y_s: the targets of other samples
+
+``I`` is what a network has learned about inputs and targets together. It is 0 if the outputs do not
+depend on the inputs, and such a network can still lower its loss, by learning how frequent each
+target is. So the *score* of a start is ``L - I``.
+
+- If the model as it is works, the start with the lowest score replaces it, if its score is lower by
+  more than the noise between batches, and not higher at twice the learning rate, where a start
+  close to divergence fails.
+- If it does not work, it is replaced by the start with the lowest loss among those that learn
+  something and do not diverge at either learning rate. It does not work if the default rule calls
+  it dead or exploding, if it diverges, or if it has learned nothing: ``|I| <= BLIND L``.
 """
 
 from __future__ import annotations
@@ -17,6 +28,7 @@ import itertools
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -35,12 +47,17 @@ from neuroinit.run.rollout import Rollout, lead, mean, split_batches
 STEPS = 12  # steps of a training; there are at most three of these
 FASTER_STEPS = 18  # steps of the training at a higher learning rate: 54 steps in all
 HIGHER_RATE = 2.0  # factor of the learning rate
-STANDARD_ERRORS = 2.0  # by which the loss of a result has to be lower
-WHOLE, HALF, LAYERS, BRANCHES = "whole", "half", "layer by layer", "to residual branches"
+STANDARD_ERRORS = 2.0  # by which the score of a result has to be lower
+DIVERGED = 2.0  # a loss above this multiple of the first loss
+BLIND = 1e-3  # of the loss: below it none of 54 networks trained (docs/evidence/defaults.md)
+WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
+BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
     "as it is"
 )
+
+Option = tuple[Result, float]  # a result, and which share of its log-scales is applied
 
 log = logging.getLogger(__name__)
 
@@ -70,18 +87,16 @@ def verified(
         diagnoses: Whether the method changes a network only if it is dead or explodes.
     """
     first = results[WHOLE]
-    options = {name: (found, 1.0) for name, found in results.items() if _changes(found)}
+    options = _options(results)
     if not options:
         return first
-    if list(options) == [WHOLE]:
-        options[HALF] = first, 0.5
     with isolated(), others_frozen(unwrap(model), optimizer):
         problem = Problem(model, loss_fn, compute_loss, ranks=ranks(), layout=layout)
         total = STEPS * (1 + len(options)) + FASTER_STEPS
         with Progress("verifying", total, progress and problem.ranks.rank == 0) as bar:
-            broken = diagnoses and WHOLE in options
+            diagnosed = diagnoses and WHOLE in options
             with problem.ranks.together():
-                name, reason = _Trial(problem, batches, optimizer, bar, broken).decide(options)
+                name, reason = _Trial(problem, batches, optimizer, bar, diagnosed).decide(options)
                 problem.ranks.end()
     if problem.ranks.rank == 0:
         log.info("The result is %s.", reason)
@@ -97,8 +112,49 @@ def verified(
     return _in_part(own, problem, share, reason)
 
 
+def _options(results: Mapping[str, Result]) -> dict[str, Option]:
+    """What is tried, by name: results, and shares of their log-scales; at most two."""
+    options = {name: (found, 1.0) for name, found in results.items() if _changes(found)}
+    if list(options) == [WHOLE]:
+        options[HALF] = results[WHOLE], 0.5
+    if list(options) == [BRANCHES]:
+        options[SMALLER_BRANCHES] = results[BRANCHES], 2.0
+    return options
+
+
 def _changes(result: Result) -> bool:
     return bool(result.drawn) or any(scale != 1 for scale in result.scales.values())
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a short training has reached on the validation batches.
+
+    Args:
+        losses: The loss of every batch.
+        learned: By how much it is lower than with the targets of other samples; empty if the
+            targets are not known.
+    """
+
+    losses: list[float]
+    learned: list[float]
+
+    @property
+    def loss(self) -> float:
+        return mean(self.losses)
+
+    @property
+    def scores(self) -> list[float]:
+        """``L - I`` of every batch; the loss alone if the targets are not known."""
+        if not self.learned or not math.isfinite(self.loss):
+            return self.losses
+        return [loss - own for loss, own in zip(self.losses, self.learned, strict=True)]
+
+    @property
+    def blind(self) -> bool:
+        """Whether the network has learned nothing about its inputs."""
+        size = math.sqrt(mean([own**2 for own in self.learned])) if self.learned else math.inf
+        return size <= BLIND * abs(self.loss)
 
 
 class _Trial:
@@ -108,30 +164,33 @@ class _Trial:
         batches: list[Batch],
         optimizer: OptimizerLike,
         bar: Progress,
-        broken: bool,
+        diagnosed: bool,
     ) -> None:
-        self.needed = -STANDARD_ERRORS if broken else STANDARD_ERRORS
         self.problem, self.optimizer, self.bar, self.done = problem, optimizer, bar, 0
         least = 2 if problem.batch_norms else 1
         self.validation, self.training = split_batches(
             batches, least, problem.layout, problem.ranks
         )
         self.start, losses = self._trained("training the model as it is", problem.original)
-        self.diverges = not mean(self.start) <= 2 * abs(losses[0])
+        self.first_loss = abs(losses[0])
+        self.broken = diagnosed or self._diverges(self.start) or self.start.blind
 
-    def decide(self, options: Mapping[str, tuple[Result, float]]) -> tuple[str, str]:
-        """The name of the best option, or ``""`` if it is not confirmed; and the reason.
-
-        An option is ``(result, share)``: which share of the log-scales is applied.
-        """
-        losses = {
+    def decide(self, options: Mapping[str, Option]) -> tuple[str, str]:
+        """The name of the best option, or ``""`` if it is not confirmed; and the reason."""
+        found = {
             name: self._trained(f"training the result, {name}", self._values(*option))[0]
             for name, option in options.items()
         }
-        best = min(losses, key=lambda name: mean(losses[name]))
-        if not self._confirmed(options[best], losses[best]):
+        usable = {n: seen for n, seen in found.items() if not self.broken or self._works(seen)}
+        if not usable:
             return "", NOT_BETTER
-        return best, self._reason(best, losses[best])
+        best = min(usable, key=lambda name: self._rank(usable[name]))
+        if not self._confirmed(options[best], usable[best]):
+            return "", NOT_BETTER
+        return best, self._reason(best, usable[best])
+
+    def _rank(self, seen: _Outcome) -> float:
+        return seen.loss if self.broken else mean(seen.scores)
 
     def _values(self, result: Result, share: float) -> dict[str, Tensor]:
         """The parameters, fresh values included, with a share of the log-scales applied."""
@@ -142,42 +201,52 @@ class _Trial:
             values[name] = values[name] * scale**share
         return values
 
-    def _confirmed(self, option: tuple[Result, float], losses: list[float]) -> bool:
-        """Whether an option is better than the model as it is, and not close to divergence.
-
-        Or not worse, if the model is broken.
-        """
-        if self.diverges:
-            return math.isfinite(mean(losses))
-        if not self._ahead(losses, self.needed):
+    def _confirmed(self, option: Option, seen: _Outcome) -> bool:
+        """Whether an option is better than the model as it is, and not close to divergence."""
+        if self._diverges(self.start):
+            return True
+        if not self.broken and not self._ahead(seen, STANDARD_ERRORS):
             return False
         phase = "training at a higher learning rate"
         faster, _ = self._trained(phase, self._values(*option), FASTER_STEPS, HIGHER_RATE)
-        return self._ahead(faster, min(0.0, self.needed))
+        return self._works(faster, blind=True) if self.broken else self._ahead(faster, 0.0)
 
-    def _ahead(self, losses: list[float], errors: float) -> bool:
-        """Whether losses are lower than at the start by more than ``errors`` standard errors."""
-        if not math.isfinite(mean(losses)):
+    def _works(self, seen: _Outcome, blind: bool = False) -> bool:
+        """Whether a start can replace a broken one; ``blind``: also if it has learned nothing."""
+        if self._diverges(seen) or (seen.blind and not blind):
             return False
-        gain, noise = lead(self.start, losses)
+        return bool(seen.learned) or self._ahead(seen, -STANDARD_ERRORS)
+
+    def _diverges(self, seen: _Outcome) -> bool:
+        return not seen.loss <= DIVERGED * self.first_loss
+
+    def _ahead(self, seen: _Outcome, errors: float) -> bool:
+        """Whether scores are lower than at the start by more than ``errors`` standard errors."""
+        if not math.isfinite(seen.loss):
+            return False
+        gain, noise = lead(self.start.scores, seen.scores)
         return gain > errors * noise if errors else gain >= 0
 
-    def _reason(self, name: str, losses: list[float]) -> str:
-        other = "diverges" if self.diverges else f"reaches {mean(self.start):.4g}"
+    def _reason(self, name: str, seen: _Outcome) -> str:
+        diverges = self._diverges(self.start)
+        other = "diverges" if diverges else f"reaches {self.start.loss:.4g}"
+        if not diverges and self.start.blind:
+            other += " and learns nothing about its inputs"
         return (
-            f"applied {name}: loss {mean(losses):.4g} after {STEPS} training steps, where the "
+            f"applied {name}: loss {seen.loss:.4g} after {STEPS} training steps, where the "
             f"model as it was {other}"
         )
 
     def _trained(
         self, phase: str, values: dict[str, Tensor], steps: int = STEPS, rate: float = 1.0
-    ) -> tuple[list[float], list[float]]:
-        """Train; return the validation losses after it, and the training losses."""
+    ) -> tuple[_Outcome, list[float]]:
+        """Train; return the outcome on the validation batches, and the training losses."""
         self.bar.show(self.done, phase)
         self.done += steps
         rollout = Rollout(self.problem, values, self.optimizer, rate)
         rollout.train(itertools.cycle(self.training), steps)
-        return rollout.evaluate(self.validation), rollout.losses
+        seen = _Outcome(rollout.evaluate(self.validation), rollout.learned(self.validation))
+        return seen, rollout.losses
 
 
 def _in_part(result: Result, problem: Problem, share: float, reason: str) -> Result:
