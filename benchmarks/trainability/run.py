@@ -8,7 +8,7 @@
 
 A cell is a network, the start that a method is given, an optimizer and a seed. It *trains* if the
 test accuracy at the end is at least 90% (`digits`), or 25% (`other`: CIFAR-10, 16x16). Results are
-appended to digits.jsonl, other.jsonl, fresh.jsonl or letters.jsonl as they come.
+appended to digits.jsonl, other.jsonl and so on, the name of the suite, as they come.
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@
 other data and other optimizers, and nothing was chosen by it. ``fresh`` was made after the present
 default, which knew neither its networks nor its data nor its optimizers; then candidates of `nio_`
 were chosen by it. Nothing was chosen by ``letters``; its text is that of the GPTs which small
-branches were chosen by.
+branches were chosen by. ``quadrants`` (images) and ``sequences`` were made on 18 November 2026,
+after the rule of short trainings was written, before anything was run on them but the starts as
+they are.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -23,9 +26,11 @@ from benchmarks.trainability.networks.digits import NETWORKS
 from benchmarks.trainability.networks.fresh import FRESH_NETWORKS
 from benchmarks.trainability.networks.letters import LENGTH, LETTER_NETWORKS
 from benchmarks.trainability.networks.other import OTHER_NETWORKS
+from benchmarks.trainability.networks.quadrants import QUADRANT_NETWORKS, SIDE
+from benchmarks.trainability.networks.sequences import CLASSES, KINDS, SEQUENCE_NETWORKS, TOKENS
 from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.data.digits import digits
-from neuroinit.experiments.data.images import MemoryImages
+from neuroinit.experiments.data.images import MemoryImages, decode
 from neuroinit.experiments.data.split import Split
 
 HERE = Path(__file__).parent
@@ -92,6 +97,42 @@ def letters(source: str, train: int = 6400, test: int = 1000) -> Split:
     return Split(windows("train", train), windows("test", test))
 
 
+@cache
+def quadrants(source: str, train: int = 800, test: int = 200) -> Split:
+    """Images of a folder, four times each: a quarter of it is a negative, and the class is which.
+
+    Other images for tests. Small networks hardly learn in so few steps how these images are turned.
+    """
+    found = sorted(Path(source.removeprefix("folder:")).expanduser().glob("*/*.*"))
+    if len(found) < train + test:
+        raise ValueError(f"`{source}` has {len(found)} images, fewer than {train + test}.")
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(7))
+    chosen = [str(found[k]) for k in order[: train + test]]
+    small = torch.stack([decode(path, SIDE, crop=False) for path in chosen]).float()
+    small = (small - small[:train].mean((0, 2, 3), keepdim=True)) / small[:train].std()
+    signs = torch.ones(4, 1, 2, 2)
+    signs.view(4, 4).fill_diagonal_(-1)
+    signs = signs.repeat_interleave(SIDE // 2, 2).repeat_interleave(SIDE // 2, 3)
+
+    def inverted(images: Tensor) -> tuple[Tensor, Tensor]:
+        classes = torch.arange(4).repeat_interleave(len(images))
+        return torch.cat([images * sign for sign in signs]), classes
+
+    return Split(inverted(small[:train]), inverted(small[train:]))
+
+
+@cache
+def sequences(train: int = 6400, test: int = 1000) -> Split:
+    """Random tokens; the class is the one of the first few kinds that is there most often."""
+    generator = torch.Generator().manual_seed(18)
+    drawn = torch.randint(KINDS, (4 * (train + test), TOKENS), generator=generator)
+    counts = (drawn[:, :, None] == torch.arange(CLASSES)).sum(1)
+    (first, second), winner = counts.topk(2)[0].T, counts.argmax(1)
+    clear = first > second
+    inputs, targets = drawn[clear][: train + test], winner[clear][: train + test]
+    return Split((inputs[:train], targets[:train]), (inputs[train:], targets[train:]))
+
+
 SUITES = {
     "digits": Suite(
         "digits",
@@ -142,6 +183,32 @@ SUITES = {
         letters,
         epochs=2,
         good=0.25,  # the most frequent letter is 15% of the text
+        seeds=2,
+    ),
+    "quadrants": Suite(
+        "quadrants",
+        QUADRANT_NETWORKS,
+        {
+            "SGD 0.1": lambda p: SGD(p, lr=0.1),
+            "SGD 0.03, momentum 0.9": lambda p: SGD(p, lr=0.03, momentum=0.9),
+            "AdamW 0.0015": lambda p: AdamW(p, lr=1.5e-3),
+        },
+        quadrants,
+        epochs=4,
+        good=0.5,  # chance is 25%
+        seeds=2,
+    ),
+    "sequences": Suite(
+        "sequences",
+        SEQUENCE_NETWORKS,
+        {
+            "SGD 0.3": lambda p: SGD(p, lr=0.3),
+            "SGD 0.05, Nesterov 0.9": lambda p: SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+            "Adam 0.006": lambda p: Adam(p, lr=6e-3),
+        },
+        lambda source: sequences(),
+        epochs=2,
+        good=0.6,  # the most frequent class is 27% of the test data
         seeds=2,
     ),
 }
