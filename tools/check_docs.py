@@ -203,7 +203,8 @@ def _defaults() -> str:
 def _layer_factors() -> str:
     from benchmarks.defaults import agreement_ascent, candidates, layer_factors
 
-    return f"{layer_factors.tables()}\n\n{agreement_ascent.table()}\n\n{candidates.table()}"
+    own = candidates.table(), candidates.shares()
+    return "\n\n".join([layer_factors.tables(), agreement_ascent.table(), *own])
 
 
 def _limits() -> str:

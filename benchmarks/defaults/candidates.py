@@ -13,7 +13,8 @@ which tell the accuracy; of the text the part for choices.
 log-scales halved, ``layers`` unit variance of every layer's output, ``LSUV`` the same with fresh
 orthonormal values, ``small`` the ends of residual branches divided by the root of their number,
 and ``zero`` these ends times 0.05. Each is trained for 12 steps, for 18 steps at twice the rate,
-and then to the end.
+and then to the end. ``learned`` is by how much the loss is lower than with the targets of other
+samples.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ from neuroinit.experiments.data.split import Split
 from neuroinit.experiments.training.simple_loop import train
 from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.problem import Problem
-from neuroinit.run.rollout import Rollout, mean, split_batches
+from neuroinit.run.rollout import Rollout, lead, mean, split_batches
+from neuroinit.run.verify import BLIND
 
 RESULTS = Path(__file__).with_name("candidates.jsonl")
 SEEDS = (4, 5)
 NEAR_ZERO = 0.05
-GOOD = {"text": 3.0, "fresh": 0.25}  # test loss, accuracy
+GOOD = {"text": 3.0, "fresh": 0.25, "letters": 0.25}  # test loss, accuracy
 Row = dict[str, Any]
 
 
@@ -215,27 +217,95 @@ def _risen(pair: list[float]) -> bool:
     return pair[1] > pair[0]
 
 
+def decided_by_learning(row: Row, branches: tuple[str, ...] = ("small", "zero")) -> str:
+    """What `nio_` applies: see :mod:`neuroinit.run.verify`."""
+    diagnosed = "whole" in row
+    tried = ["whole"] if diagnosed else []
+    if "small" in row:
+        tried += branches[:1] if diagnosed else branches
+    elif "layers" in row:
+        tried.append("layers")
+    if tried == ["whole"]:
+        tried.append("half")
+    diverges = _diverges(row, "own", "once")
+    broken = diagnosed or diverges or blindness(row, "own") <= BLIND
+    if broken:
+        works = (a for a in tried if blindness(row, a) > BLIND)
+        tried = [a for a in works if not _diverges(row, a, "once")]
+    if not tried:
+        return "own"
+    best = min(tried, key=lambda a: mean(row[a]["once"][1] if broken else _scores(row, a, "once")))
+    if diverges:
+        return best
+    if broken:
+        return "own" if _diverges(row, best, "twice") else best
+    own = _scores(row, "own", "once")
+    sure = _lower(own, _scores(row, best, "once"), 2.0)
+    return best if sure and _lower(own, _scores(row, best, "twice"), 0.0) else "own"
+
+
+def blindness(row: Row, arm: str) -> float:
+    """What was learned in 12 steps, as a share of the loss; 0 for nothing."""
+    losses, learned = row[arm]["once"][1], row[arm]["learned"]["once"]
+    return math.sqrt(mean([x * x for x in learned])) / abs(mean(losses))
+
+
+def _scores(row: Row, arm: str, key: str) -> list[float]:
+    pairs = zip(row[arm][key][1], row[arm]["learned"][key], strict=True)
+    return [loss - own if loss < NOT_FINITE else NOT_FINITE for loss, own in pairs]
+
+
+def _lower(own: list[float], scores: list[float], errors: float) -> bool:
+    gain, noise = lead(own, scores)
+    return max(scores) < NOT_FINITE and (gain > errors * noise if errors else gain >= 0)
+
+
+def _diverges(row: Row, arm: str, key: str) -> bool:
+    losses = row[arm][key][1]
+    return max(losses) >= NOT_FINITE or mean(losses) > 2 * abs(row["own"]["first"])
+
+
 LAYERS, SMALL, ZERO = "layers", "small", "zero"
+SCALED = ("own", "whole", "half", LAYERS, SMALL, ZERO)  # without fresh values
 WAYS: dict[str, Callable[[Row], str]] = {
     "as it is": lambda row: "own",
     "LSUV, always": lambda row: "LSUV" if "LSUV" in row else "own",
-    "verified: the result, or half of it": lambda row: decided(row, ("whole",), ()),
+    "by the loss: the result, or half of it": lambda row: decided(row, ("whole",), ()),
     "one factor a layer, too, if the agreement rises": lambda row: decided(
         row, ("whole", LAYERS), (LAYERS,)
     ),
-    "small branches, too, if the agreement rises": lambda row: decided(
-        row, ("whole", LAYERS, SMALL), (LAYERS, SMALL)
-    ),
-    "branches times 0.05 instead": lambda row: decided(
-        row, ("whole", LAYERS, ZERO), (LAYERS, ZERO)
-    ),
-    "layers and small branches without asking the agreement": lambda row: decided(
-        row, ("whole", LAYERS, SMALL), ()
-    ),
-    "**small branches, or layers where there are no branches**": lambda row: decided(
+    "small branches, or layers where there are none, if the agreement rises": lambda row: decided(
         row, ("whole", LAYERS, SMALL), (LAYERS, SMALL), apart=True
     ),
+    "by the loss, without asking the agreement": lambda row: decided(
+        row, ("whole", LAYERS, SMALL), (), apart=True
+    ),
+    "by what is learned, small branches": lambda row: decided_by_learning(row, (SMALL,)),
+    "by what is learned, branches times 0.05": lambda row: decided_by_learning(row, (ZERO,)),
+    "**by what is learned, both**": decided_by_learning,
+    "the best of all scales, known in advance": lambda row: next(
+        (a for a in SCALED if a in row and _trains(row, a)), "own"
+    ),
 }
+SHARES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, math.inf)
+
+
+def shares() -> str:
+    """Markdown: what becomes of starts by how much they have learned in 12 steps."""
+    lines = [
+        "| learned in 12 steps, as a share of the loss | cells | train as they are "
+        "| train from other scales |",
+        "|---|---|---|---|",
+    ]
+    rows = [row for row in read() if not _diverges(row, "own", "once")]
+    for low, high in itertools.pairwise(SHARES):
+        own = [row for row in rows if low <= blindness(row, "own") < high]
+        trained = sum(_trains(row, "own") for row in own)
+        could = sum(any(_trains(row, a) for a in SCALED if a in row) for row in own)
+        name = f"below {high:g}" if not low else f"{low:g} to {high:g}"
+        name = f"above {low:g}" if high == math.inf else name
+        lines.append(f"| {name} | {len(own)} | {trained} | {could} |")
+    return "\n".join(lines)
 
 
 def table() -> str:
@@ -272,7 +342,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     command, *rest = sys.argv[1:]
     if command == "table":
-        print(table())
+        print(table(), shares(), sep="\n\n")
         return
     suite, *source = rest
     keys = ("suite", "network", "start", "seed")
