@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from neuroinit.common.batches import Batch
+from neuroinit.common.batches import Batch, Data
 from neuroinit.common.tensors import fingerprint
 from neuroinit.distributed.ranks import Ranks
 
@@ -43,7 +43,7 @@ def content(batch: Batch) -> list[Any]:
     return [form, [[fingerprint(t), str(t.dtype), *t.shape] for t in tensors]]
 
 
-def _form(part: Any, tensors: list[Tensor]) -> Any:
+def _form(part: Data, tensors: list[Tensor]) -> Any:
     """A part of a batch as JSON; appends its tensors to ``tensors``."""
     if isinstance(part, PackedSequence):
         return {"packed": [_form(t, tensors) for t in unpack_sequence(part)]}

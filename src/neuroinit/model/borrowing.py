@@ -77,9 +77,9 @@ class _Saved:
     """The attributes of modules, and copies of the containers and tensors among them."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
-        self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self.sequences: list[tuple[list[Any], list[Any]]] = []
-        self.sets: list[tuple[set[Any], set[Any]]] = []
+        self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = []  # torch's are of many types
+        self.sequences: list[tuple[list[object], list[object]]] = []
+        self.sets: list[tuple[set[object], set[object]]] = []
         self.tensors: list[tuple[Tensor, Tensor]] = []
         for module in modules:
             self._add(module)

@@ -82,7 +82,7 @@ def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
+def _copied(optimizer: Optimizer, memo: dict[int, object]) -> Optimizer:
     """A deep copy with all attributes; ``copy.deepcopy`` copies settings and state only."""
     twin = copy.deepcopy(optimizer, memo)
     for key, value in vars(optimizer).items():
