@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number, check_patterns
 from neuroinit.common.process.random_state import new_seed
+from neuroinit.common.sealed_json import JSON
 from neuroinit.distributed.dtensor import all_zero
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
@@ -163,7 +164,7 @@ class Initialization:
         """
         return Step(position.scales, position.state)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, JSON]:
         """The class name and all fields as plain values that JSON can hold."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {"method": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
@@ -236,7 +237,7 @@ class Method(Initialization):
         return lower_bounds(names, self.min_scale, None)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> JSON:
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -152,7 +152,9 @@ class Evaluation:
         (loss,) = self._repeatable((run, seed))
         return loss
 
-    def _losses_of(self, output: Data, target: Data, pieces: Sequence[Interval]) -> Iterator[Tensor]:
+    def _losses_of(
+        self, output: Data, target: Data, pieces: Sequence[Interval]
+    ) -> Iterator[Tensor]:
         """Yield the mean loss of each piece, from the output for all samples."""
         together = losses_of_pieces(self.problem.loss_fn, output, target, pieces)
         if together is not None:

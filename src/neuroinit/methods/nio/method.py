@@ -20,6 +20,7 @@ from neuroinit.common.checks import (
     check_instance,
     check_number,
 )
+from neuroinit.common.sealed_json import JSON
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, check_split, make_plan
 from neuroinit.gradients.sub_batches import USUAL
@@ -146,7 +147,7 @@ class NIO(Method):
             gamma = min(max(math.sqrt(loss / self.rate), gamma / 2), 2 * gamma)
         return dataclasses.replace(self, gamma=gamma)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, JSON]:
         """All fields; without a bound ``gamma`` stays ``"auto"``, and ``unit`` is ``L_0``."""
         found = super().settings()
         if not self._rule.bounds_norm:

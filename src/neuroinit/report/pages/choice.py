@@ -43,7 +43,7 @@ def _facts(choice: AutoResult) -> list[tuple[str, str]]:
 def _details(choice: AutoResult) -> list[tuple[str, str]]:
     """What every method of the winner changed."""
     return [
-        (result.settings.get("method", "Method"), words.changes(result))
+        (str(result.settings.get("method", "Method")), words.changes(result))
         for result in choice.results
     ]
 

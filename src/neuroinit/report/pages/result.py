@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Any
 
 from neuroinit import plots
+from neuroinit.common.sealed_json import JSON
 from neuroinit.plots.steps import recorded
 from neuroinit.report import words
 from neuroinit.report.html import (
@@ -161,7 +161,7 @@ def _settings(result: Result) -> str:
     return f"<details><summary>Show all {len(rows)} settings</summary>{shown}</details>"
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(settings: Mapping[str, JSON], prefix: str = "") -> Iterator[tuple[str, JSON]]:
     for key, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
@@ -169,5 +169,5 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def _plain(value: Any) -> str:
+def _plain(value: JSON) -> str:
     return (", ".join(map(str, value)) or "none") if isinstance(value, list) else number(value)
