@@ -73,7 +73,6 @@ class Initialization:
 
     Attributes:
         needs_loss: Whether a loss is required.
-        second_order: Whether gradients are differentiated.
         engines: Names of the engines that can run it.
 
     Example:
@@ -86,12 +85,16 @@ class Initialization:
     exclude: tuple[str, ...] = ()
 
     needs_loss: ClassVar[bool] = False
-    second_order: ClassVar[bool] = False
     engines: ClassVar[tuple[str, ...]] = ("keep", "stream")
 
     def __post_init__(self) -> None:
         check_patterns("include", self.include)
         check_patterns("exclude", self.exclude)
+
+    @property
+    def second_order(self) -> bool:
+        """Whether gradients are differentiated."""
+        return False
 
     @property
     def steps(self) -> int:
@@ -205,7 +208,6 @@ class Method(Initialization):
     tolerance: float = 1e-5
 
     needs_loss: ClassVar[bool] = True
-    second_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,6 +217,11 @@ class Method(Initialization):
         check_number("tolerance", self.tolerance, 0.0, 1.0, closed=True)
         if self.reinit_zeros is not None:
             check_number("reinit_zeros", self.reinit_zeros, 0.0)
+
+    @property
+    def second_order(self) -> bool:
+        """Gradients are differentiated, unless a subclass says otherwise."""
+        return True
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
         """Normal values for all-zero tensors if ``reinit_zeros`` is set."""
