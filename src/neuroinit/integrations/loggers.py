@@ -7,14 +7,42 @@ You pass the tracker's own object, so nothing else has to be installed::
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from neuroinit.integrations.common import CURVES, PREFIX, curves
 from neuroinit.run.loop.run import OnStep
 from neuroinit.run.results.result import StepRecord
 
 
-def tensorboard(writer: Any, prefix: str = PREFIX) -> OnStep:
+class TensorBoardWriter(Protocol):
+    """What :func:`tensorboard` needs of a writer."""
+
+    def add_scalar(self, tag: str, value: float, step: int, /) -> object:
+        """Record a number."""
+        ...
+
+
+class WandbRun(Protocol):
+    """What :func:`wandb` needs of a run."""
+
+    def define_metric(self, name: str, /, *, step_metric: str) -> object:
+        """Set the axis of a metric."""
+        ...
+
+    def log(self, values: dict[str, float], /) -> object:
+        """Record numbers."""
+        ...
+
+
+class MLflowLogger(Protocol):
+    """What :func:`mlflow` needs of the module ``mlflow``."""
+
+    def log_metrics(self, metrics: dict[str, float], /, *, step: int) -> object:
+        """Record numbers."""
+        ...
+
+
+def tensorboard(writer: TensorBoardWriter, prefix: str = PREFIX) -> OnStep:
     """Write to TensorBoard.
 
     Args:
@@ -42,7 +70,7 @@ def tensorboard(writer: Any, prefix: str = PREFIX) -> OnStep:
     return on_step
 
 
-def wandb(run: Any, prefix: str = PREFIX) -> OnStep:
+def wandb(run: WandbRun, prefix: str = PREFIX) -> OnStep:
     """Log to Weights & Biases, over a separate axis: training steps still begin at zero.
 
     Args:
@@ -70,7 +98,7 @@ def wandb(run: Any, prefix: str = PREFIX) -> OnStep:
     return on_step
 
 
-def mlflow(logger: Any, prefix: str = PREFIX) -> OnStep:
+def mlflow(logger: MLflowLogger, prefix: str = PREFIX) -> OnStep:
     """Log to MLflow.
 
     Args:

@@ -188,4 +188,5 @@ def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return found
 
 
+# torch has no hook for the loads of all modules
 nn.Module.load_state_dict = _noting_load  # type: ignore[method-assign]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, SupportsFloat
 
 from neuroinit.plots.style import (
     AFTER,
@@ -25,7 +25,19 @@ if TYPE_CHECKING:
 NAMES = {"cosine": "GradCosine", "norm": "gradient norm", "cost": "cost in training steps"}
 
 
-def compare(records: Iterable[Any], column: str = "norm") -> Figure:
+class Row(Protocol):
+    """A record or a dict."""
+
+    def __getitem__(self, key: str, /) -> object:
+        """A field, by its name."""
+        ...
+
+    def keys(self) -> Iterable[str]:
+        """The names of the fields."""
+        ...
+
+
+def compare(records: Iterable[Row], column: str = "norm") -> Figure:
     """One row for each method: a dot for each seed, and the mean with its standard deviation.
 
     Args:
@@ -77,7 +89,7 @@ def _draw_row(ax: Axes, row: int, values: Sequence[float]) -> None:
     ax.errorbar(statistics.fmean(finite), row, xerr=spread, color=AFTER, marker="|", ms=9, lw=1.2)
 
 
-def _groups(records: Iterable[Any], column: str) -> dict[str, list[float]]:
+def _groups(records: Iterable[Row], column: str) -> dict[str, list[float]]:
     groups: dict[str, list[float]] = {}
     for record in records:
         try:
@@ -88,7 +100,7 @@ def _groups(records: Iterable[Any], column: str) -> dict[str, list[float]]:
                 f"Parameter `column` should be a field of the records. Found "
                 f"`column = {column!r}`; the fields are: {keys}."
             ) from None
-        if isinstance(value, str) or (value is not None and not hasattr(value, "__float__")):
+        if value is not None and not isinstance(value, SupportsFloat):
             raise ValueError(f"`column = {column!r}` holds no numbers: found `{value!r}`.")
         number = float("nan") if value is None else float(value)
         groups.setdefault(str(record["method"]), []).append(number)

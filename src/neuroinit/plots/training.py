@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from neuroinit.choose.auto_result import AutoResult
 from neuroinit.choose.comparison_table import Comparison
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CEILING = 10.0  # times the lowest first loss: a loss above it is drawn at the upper edge
+
+
+class LineStyle(TypedDict, total=False):
+    """How a curve is drawn; keywords of ``Axes.plot``."""
+
+    color: Required[str]
+    linestyle: object
+    linewidth: float
+    alpha: float
 
 
 def rollouts(result: AutoResult) -> Figure:
@@ -180,7 +189,11 @@ def _lines(
 
 
 def _draw_curves(
-    ax: Axes, curves: Sequence[Sequence[float]], ceiling: float, *, label: str, **style: Any
+    ax: Axes,
+    curves: Sequence[Sequence[float]],
+    ceiling: float,
+    label: str,
+    **style: Unpack[LineStyle],
 ) -> None:
     """One line for each curve; values above the ceiling are drawn at it."""
     for i, curve in enumerate(curves):

@@ -85,7 +85,7 @@ class ShardedSession(Session):
         for parameter in self.problem.parameters.values():
             parameter.grad = None
         with guarded(self.problem.shards):
-            loss.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss, retain_graph=retain_graph)
         names = {id(t): n for n, t in self.point.values.items()}
         return tuple(self._gradient_of(names[id(leaf)]) for leaf in leaves)
 
