@@ -45,7 +45,7 @@ def reset(model: nn.Module) -> None:
         module.reshard()
 
 
-def _make_idle(state: Any) -> None:
+def _make_idle(state: Any) -> None:  # differs between versions of torch
     """Do the same as ``reset_iter_state``, for older versions of torch; also drop gradients."""
     idle = type(state._training_state)["IDLE"]
     groups = getattr(state, "_fsdp_param_groups", None)

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -18,7 +17,7 @@ from neuroinit.common.errors import listed
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.methods.nio.method import NIO
-from neuroinit.model.arguments.optimizers import family_of, rate_of
+from neuroinit.model.arguments.optimizers import ParameterGroup, family_of, rate_of
 from neuroinit.model.problem import ComputeLoss
 from neuroinit.run.optimize import optimize
 from neuroinit.run.optimize_verified import optimize_verified
@@ -134,7 +133,7 @@ def at_peak(optimizer: Optimizer) -> Iterator[Optimizer]:
         optimizer.param_groups = groups
 
 
-def _at_peak(group: dict[str, Any]) -> dict[str, Any]:
+def _at_peak(group: ParameterGroup) -> ParameterGroup:
     rates = [float(group[key]) for key in ("lr", "initial_lr", "max_lr") if key in group]
     kept = {key: value for key, value in group.items() if key != "initial_lr"}
     return {**kept, "lr": max(rates, default=0.0)}

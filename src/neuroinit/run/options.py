@@ -87,7 +87,7 @@ def shows_options(
     def decorate(function: Function) -> Function:
         own = inspect.signature(function)
         named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        function.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]
+        function.__dict__["__signature__"] = own.replace(parameters=[*named, *shown])
         return function
 
     return decorate

@@ -16,6 +16,7 @@ from neuroinit.common.checks import check_callable, check_choice
 from neuroinit.common.errors import warn
 
 OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
+ParameterGroup = dict[str, Any]  # torch's type of an entry of `param_groups`
 FAMILIES = ("sgd", "adam")
 
 
@@ -154,7 +155,7 @@ def _instance(optimizer: OptimizerLike) -> Optimizer:
     return _made_by(optimizer, [torch.zeros(1, requires_grad=True)])
 
 
-def _rate(group: dict[str, Any]) -> float:
+def _rate(group: ParameterGroup) -> float:
     lr, momentum = float(group["lr"]), float(group["momentum"])
     if not momentum:
         return lr
