@@ -111,7 +111,7 @@ def ragged(batch: Batch) -> bool:
 
 def moved(batch: Batch, device: torch.device) -> Batch:
     """Move the tensors of a batch to a device."""
-    if isinstance(batch, PackedSequence):  # `to` keeps the lengths on the CPU; torch's type is wrong
+    if isinstance(batch, PackedSequence):  # keeps lengths on the CPU; torch's type is wrong
         return batch.to(device)  # type: ignore[arg-type]
     return map_tensors(lambda t: t.to(device, non_blocking=True), batch)
 
