@@ -14,35 +14,20 @@ from neuroinit.run.loop.run import OnStep
 from neuroinit.run.results.result import StepRecord
 
 
-class TensorBoardWriter(Protocol):
-    """What :func:`tensorboard` needs of a writer."""
-
-    def add_scalar(self, tag: str, value: float, step: int, /) -> object:
-        """Record a number."""
-        ...
+class _TensorBoardWriter(Protocol):
+    def add_scalar(self, tag: str, value: float, step: int, /) -> object: ...
 
 
-class WandbRun(Protocol):
-    """What :func:`wandb` needs of a run."""
-
-    def define_metric(self, name: str, /, *, step_metric: str) -> object:
-        """Set the axis of a metric."""
-        ...
-
-    def log(self, values: dict[str, float], /) -> object:
-        """Record numbers."""
-        ...
+class _WandbRun(Protocol):
+    def define_metric(self, name: str, /, *, step_metric: str) -> object: ...
+    def log(self, values: dict[str, float], /) -> object: ...
 
 
-class MLflowLogger(Protocol):
-    """What :func:`mlflow` needs of the module ``mlflow``."""
-
-    def log_metrics(self, metrics: dict[str, float], /, *, step: int) -> object:
-        """Record numbers."""
-        ...
+class _MLflowLogger(Protocol):
+    def log_metrics(self, metrics: dict[str, float], /, *, step: int) -> object: ...
 
 
-def tensorboard(writer: TensorBoardWriter, prefix: str = PREFIX) -> OnStep:
+def tensorboard(writer: _TensorBoardWriter, prefix: str = PREFIX) -> OnStep:
     """Write to TensorBoard.
 
     Args:
@@ -70,7 +55,7 @@ def tensorboard(writer: TensorBoardWriter, prefix: str = PREFIX) -> OnStep:
     return on_step
 
 
-def wandb(run: WandbRun, prefix: str = PREFIX) -> OnStep:
+def wandb(run: _WandbRun, prefix: str = PREFIX) -> OnStep:
     """Log to Weights & Biases, over a separate axis: training steps still begin at zero.
 
     Args:
@@ -98,7 +83,7 @@ def wandb(run: WandbRun, prefix: str = PREFIX) -> OnStep:
     return on_step
 
 
-def mlflow(logger: MLflowLogger, prefix: str = PREFIX) -> OnStep:
+def mlflow(logger: _MLflowLogger, prefix: str = PREFIX) -> OnStep:
     """Log to MLflow.
 
     Args:

@@ -34,7 +34,7 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
     """
     modules = list(model.modules())
     with isolated(), ExitStack() as stack:
-        stack.callback(_restore, _Saved(modules))
+        stack.callback(_Saved(modules).restore)
         for module in modules:
             _disable_dropout(module)
         for context in _contexts(modules, second_order):
@@ -102,6 +102,7 @@ class _Saved:
             elif isinstance(value, Tensor) and not value.requires_grad:
                 self.tensors.append((value, value.clone()))
 
+    @torch.no_grad()
     def restore(self) -> None:
         """Restore everything."""
         for table, entries in self.tables:
@@ -116,8 +117,3 @@ class _Saved:
             members.update(kept)
         for tensor, values in self.tensors:
             tensor.copy_(values)
-
-
-@torch.no_grad()
-def _restore(saved: _Saved) -> None:
-    saved.restore()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, SupportsFloat
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, SupportsFloat
 
+from neuroinit.gradients.statistics.gradient_stats import Record
 from neuroinit.plots.style import (
     AFTER,
     NORMAL,
@@ -25,19 +26,7 @@ if TYPE_CHECKING:
 NAMES = {"cosine": "GradCosine", "norm": "gradient norm", "cost": "cost in training steps"}
 
 
-class Row(Protocol):
-    """A record or a dict."""
-
-    def __getitem__(self, key: str, /) -> object:
-        """A field, by its name."""
-        ...
-
-    def keys(self) -> Iterable[str]:
-        """The names of the fields."""
-        ...
-
-
-def compare(records: Iterable[Row], column: str = "norm") -> Figure:
+def compare(records: Iterable[Record | Mapping[str, object]], column: str = "norm") -> Figure:
     """One row for each method: a dot for each seed, and the mean with its standard deviation.
 
     Args:
@@ -89,7 +78,9 @@ def _draw_row(ax: Axes, row: int, values: Sequence[float]) -> None:
     ax.errorbar(statistics.fmean(finite), row, xerr=spread, color=AFTER, marker="|", ms=9, lw=1.2)
 
 
-def _groups(records: Iterable[Row], column: str) -> dict[str, list[float]]:
+def _groups(
+    records: Iterable[Record | Mapping[str, object]], column: str
+) -> dict[str, list[float]]:
     groups: dict[str, list[float]] = {}
     for record in records:
         try:

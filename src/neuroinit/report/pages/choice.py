@@ -12,15 +12,7 @@ from neuroinit.report.verdict import OPEN, REPAIRED
 
 
 def choice_page(choice: AutoResult, title: str) -> str:
-    """A page about the choice of ``auto_`` as HTML; it needs no network.
-
-    Args:
-        choice: What ``auto_`` returned.
-        title: Heading and title of the page.
-
-    Returns:
-        The text of an HTML file.
-    """
+    """A page about the choice of ``auto_``, as HTML; it needs no network."""
     check_matplotlib()
     status = OPEN if choice.winner == START else REPAIRED
     label = "Left as it was" if choice.winner == START else "Changed"

@@ -177,7 +177,15 @@ class Result(Reported):
             Dicts, lists, strings, numbers and ``None``, ready for ``json.dumps``. Numbers that are
             not finite are the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
         """
-        return _to_json(self)
+        return {
+            "format": FORMAT,
+            **vars(self),
+            "history": [plain(dict(record)) for record in self.history],
+            "drawn": {name: asdict(draw) for name, draw in self.drawn.items()},
+            "before": _stats_to_json(self.before),
+            "after": _stats_to_json(self.after),
+            "about": self.about and dict(self.about),
+        }
 
     def frame(self, rows: str = "tensors") -> DataFrame:
         """A table of the result as a pandas data frame; needs ``pip install "neuroinit[pandas]"``.
@@ -197,18 +205,6 @@ class Result(Reported):
 
     def __repr__(self) -> str:
         return result_text(self)
-
-
-def _to_json(result: Result) -> dict[str, JSON]:
-    return {
-        "format": FORMAT,
-        **vars(result),
-        "history": [plain(dict(record)) for record in result.history],
-        "drawn": {name: asdict(draw) for name, draw in result.drawn.items()},
-        "before": _stats_to_json(result.before),
-        "after": _stats_to_json(result.after),
-        "about": result.about and dict(result.about),
-    }
 
 
 def _stats_to_json(stats: GradientStats | None) -> dict[str, JSON] | None:
