@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Row = Record | Mapping[str, object]
 NAMES = {"cosine": "GradCosine", "norm": "gradient norm", "cost": "cost in training steps"}
 
 
-def compare(records: Iterable[Record | Mapping[str, object]], column: str = "norm") -> Figure:
+def compare(records: Iterable[Row], column: str = "norm") -> Figure:
     """One row for each method: a dot for each seed, and the mean with its standard deviation.
 
     Args:
@@ -78,9 +79,7 @@ def _draw_row(ax: Axes, row: int, values: Sequence[float]) -> None:
     ax.errorbar(statistics.fmean(finite), row, xerr=spread, color=AFTER, marker="|", ms=9, lw=1.2)
 
 
-def _groups(
-    records: Iterable[Record | Mapping[str, object]], column: str
-) -> dict[str, list[float]]:
+def _groups(records: Iterable[Row], column: str) -> dict[str, list[float]]:
     groups: dict[str, list[float]] = {}
     for record in records:
         try:

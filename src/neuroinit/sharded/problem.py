@@ -139,12 +139,8 @@ class ShardedProblem(Problem):
 
     Args:
         model: A module with DTensor parameters.
-        loss_fn: As for :class:`Problem`.
-        compute_loss: As for :class:`Problem`.
-        selection: As for :class:`Problem`.
         shards: The ranks that hold the shards.
-        autocast: As for :class:`Problem`.
-        layout: As for :class:`Problem`.
+        loss_fn, compute_loss, selection, autocast, layout: As for :class:`Problem`.
 
     Attributes:
         copies: Parameter name -> number of ranks that hold the same entries.
