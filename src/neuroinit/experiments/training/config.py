@@ -105,6 +105,11 @@ class Config:
         return cls(**fields, augmentation=augmentation, milestones=milestones)
 
     @property
+    def init_size(self) -> int:
+        """Images per step of the initialization."""
+        return self.init_batch_size or self.batch_size
+
+    @property
     def key(self) -> str:
         """Ten hexadecimal digits that differ between configurations."""
         text = json.dumps(self.to_json(), sort_keys=True)
