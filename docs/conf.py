@@ -44,7 +44,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(torch|nn|Tensor|Figure|collections|os|pathlib|matplotlib|pandas|typing)\b.*"),
     (r"py:class", r"(ComputeLoss|LossFunction|OnStep|Cut|Batch|Rule|Targets|Update)"),
     (r"py:class", r"(Axes|OptimizerLike|ParameterFilter|Candidate|Train|lightning\..*)"),
-    (r"py:class", r"(Problem|Plan|Engine|Position|Step)"),
+    (r"py:class", r"(Problem|Plan|Engine|Position|Step|JSON|DataFrame|[A-Za-z]+Fields|Row)"),
+    (r"py:class", r"_(TensorBoardWriter|WandbRun|MLflowLogger)"),
     (r"py:class", r"neuroinit\.[a-z_]+\.[A-Za-z_.]+"),
 ]
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

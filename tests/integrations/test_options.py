@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader
 
 import neuroinit as ni
 from neuroinit.integrations.options import CallbackOptions, peak_rate
-from neuroinit.run.options import NIOFields, OptimizeOptions
+from neuroinit.methods.nio.fields import NIOFields
+from neuroinit.run.options import OptimizeOptions
 
 pytest.importorskip("lightning")
 pytest.importorskip("torchmetrics")

@@ -9,18 +9,20 @@ import torch
 from torch import nn
 
 import neuroinit as ni
+from neuroinit.methods import fields
+from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.run import options
 
 FIELDS = {
-    ni.nio_: (ni.NIO, options.NIOFields),
-    ni.gradinit_: (ni.GradInit, options.GradInitFields),
-    ni.metainit_: (ni.MetaInit, options.MetaInitFields),
-    ni.lsuv_: (ni.LSUV, options.LSUVFields),
-    ni.kaiming_: (ni.Kaiming, options.KaimingFields),
-    ni.xavier_: (ni.Xavier, options.XavierFields),
-    ni.orthogonal_: (ni.Orthogonal, options.OrthogonalFields),
-    ni.trunc_normal_: (ni.TruncNormal, options.TruncNormalFields),
-    ni.fixup_: (ni.FixUp, options.KaimingFields),
+    ni.nio_: (ni.NIO, NIOFields),
+    ni.gradinit_: (ni.GradInit, fields.GradInitFields),
+    ni.metainit_: (ni.MetaInit, fields.MetaInitFields),
+    ni.lsuv_: (ni.LSUV, fields.LSUVFields),
+    ni.kaiming_: (ni.Kaiming, fields.KaimingFields),
+    ni.xavier_: (ni.Xavier, fields.XavierFields),
+    ni.orthogonal_: (ni.Orthogonal, fields.OrthogonalFields),
+    ni.trunc_normal_: (ni.TruncNormal, fields.TruncNormalFields),
+    ni.fixup_: (ni.FixUp, fields.KaimingFields),
 }
 LEARNED = [ni.nio_, ni.gradinit_, ni.metainit_, ni.lsuv_]
 
@@ -29,8 +31,8 @@ LEARNED = [ni.nio_, ni.gradinit_, ni.metainit_, ni.lsuv_]
 def test_the_typed_fields_are_those_of_the_method(function):
     kind, typed = FIELDS[function]
     hints = typing.get_type_hints(kind)
-    fields = {f.name: hints[f.name] for f in dataclasses.fields(kind)}
-    assert typing.get_type_hints(typed) == fields
+    expected = {f.name: hints[f.name] for f in dataclasses.fields(kind)}
+    assert typing.get_type_hints(typed) == expected
 
 
 def test_the_typed_options_are_the_arguments_of_optimize():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
 from neuroinit.choose.comparison_table import aligned
-from neuroinit.common.sealed_json import plain
+from neuroinit.common.sealed_json import JSON, plain
 from neuroinit.gradients.statistics.gradient_stats import Record
 from neuroinit.run.results.frames import records_frame
 from neuroinit.run.results.reported import Reported
 from neuroinit.run.results.result import Result
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 START = "the start itself"
 # factor of the learning rate; a winner that is worse than the start there is close to divergence
@@ -112,7 +115,7 @@ class AutoResult(Reported):
             f"{self.steps} of them are rollouts{budget}."
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JSON]:
         """The choice as plain values, ready for ``json.dumps``.
 
         Returns:
@@ -129,7 +132,7 @@ class AutoResult(Reported):
             "results": [result.to_dict() for result in self.results],
         }
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """The candidates as a pandas data frame, one row for each, indexed by name.
 
         Needs ``pip install "neuroinit[pandas]"``.

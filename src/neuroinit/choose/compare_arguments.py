@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from torch import nn
 
@@ -41,7 +40,7 @@ def named_methods(
 
 
 def check_compared(
-    model_factory: object, named: dict[str, Initialization | None], train: Any
+    model_factory: object, named: dict[str, Initialization | None], train: Train | None
 ) -> None:
     """Raise for a ``model_factory``, ``methods`` or ``train`` that cannot be used."""
     check_callable("model_factory", model_factory)

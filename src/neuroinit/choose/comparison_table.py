@@ -6,14 +6,17 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
-from neuroinit.common.sealed_json import plain
+from neuroinit.common.sealed_json import JSON, plain
 from neuroinit.gradients.statistics.gradient_stats import Record
 from neuroinit.run.results.about import About
 from neuroinit.run.results.frames import records_frame
 from neuroinit.run.results.reported import Reported
 from neuroinit.run.results.result import StepRecord
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 AS_IS = "as it is"
 WIDTH = 120  # of the table if it is not printed to a terminal
@@ -124,14 +127,14 @@ class Comparison(Sequence[ComparisonRecord], Reported):
         """Names of the methods, in their order."""
         return list(dict.fromkeys(record.method for record in self.records))
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """The records as a pandas data frame, one row for each method and seed.
 
         Needs ``pip install "neuroinit[pandas]"``.
         """
         return records_frame(self.records, ComparisonRecord)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JSON]:
         """The comparison as plain values, ready for ``json.dumps``.
 
         Returns:
@@ -144,7 +147,8 @@ class Comparison(Sequence[ComparisonRecord], Reported):
             known = self.curves.get((record.method, record.seed), Curves())
             history = [dict(step) for step in known.history]
             records.append(plain({**dict(record), "history": history, "losses": known.losses}))
-        return {"base": self.base, "about": self.about and dict(self.about), "records": records}
+        about = dict(self.about) if self.about else None
+        return {"base": self.base, "about": about, "records": records}
 
     def summary(self, column: str) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation over seeds, by method; seeds without a value left out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -89,14 +90,11 @@ class _Asked:
     ) -> None:
         self.model, self.batch, self.layout = model, batch, layout
         self.loss_fn, self.compute_loss = loss_fn, compute_loss
-        self._samples: GradientStats | None = None
 
-    @property
+    @cached_property
     def samples(self) -> GradientStats:
         """Statistics of the sample-wise gradients; BatchNorm sees the whole batch."""
-        if self._samples is None:
-            self._samples = self.stats("samples")
-        return self._samples
+        return self.stats("samples")
 
     def stats(self, sub_batches: int | str, agreement: bool = False) -> GradientStats:
         """Statistics of the gradients of ``sub_batches`` sub-batches."""

@@ -72,8 +72,8 @@ def _parse_and_run(arguments: list[str]) -> None:
         function.__doc__ = re.sub(r"\n {12}", " ", text)
         description = text.splitlines()[0] if listed else None
         conf = tyro.conf.subcommand(name, constructor=function, description=description)
-        subcommands.append(Annotated[Any, conf])
-    tyro.cli(  # type: ignore[call-overload]
+        subcommands.append(Annotated[Any, conf])  # as tyro's documentation has it
+    tyro.cli(  # type: ignore[call-overload]  # tyro knows no unions that are made at run time
         Union[tuple(subcommands)],  # noqa: UP007
         prog="neuroinit",
         description=DESCRIPTION,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-Batch = Any  # an element of the user's loader: tensors in nested tuples, lists, dicts, dataclasses
+# Users choose the types of their data, so it is `Any`: here, and under these names elsewhere.
+Data = Any  # inputs, targets, outputs: tensors in nested tuples, lists, dicts, dataclasses
+Batch = Data  # an element of the user's loader
 Interval = tuple[int, int]  # samples ``start <= i < stop``
+
+Key = TypeVar("Key")
 
 END = object()  # in place of a batch: there are no more
 
@@ -49,7 +53,7 @@ class BatchStream:
         return batch
 
 
-def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Any:
+def map_tensors(function: Callable[[Tensor], Data], batch: Batch) -> Data:
     """Apply ``function`` to every tensor or array in nested tuples, lists, dicts, dataclasses."""
     if isinstance(batch, Tensor):
         return function(batch)
@@ -60,7 +64,7 @@ def map_tensors(function: Callable[[Tensor], Any], batch: Batch) -> Any:
     return rebuilt(batch, lambda part: map_tensors(function, part))
 
 
-def rebuilt(part: Any, function: Callable[[Any], Any]) -> Any:
+def rebuilt(part: Data, function: Callable[[Data], Data]) -> Data:
     """Apply a function to every entry of a container; anything else is returned unchanged."""
     if isinstance(part, tuple) and hasattr(part, "_fields"):
         return type(part)(*(function(item) for item in part))
@@ -107,12 +111,12 @@ def ragged(batch: Batch) -> bool:
 
 def moved(batch: Batch, device: torch.device) -> Batch:
     """Move the tensors of a batch to a device."""
-    if isinstance(batch, PackedSequence):
-        return batch.to(device)  # type: ignore[arg-type]  # keeps the lengths on the CPU
+    if isinstance(batch, PackedSequence):  # keeps lengths on the CPU; torch's type is wrong
+        return batch.to(device)  # type: ignore[arg-type]
     return map_tensors(lambda t: t.to(device, non_blocking=True), batch)
 
 
-def _like(original: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+def _like(original: Mapping[Key, object], values: dict[Key, object]) -> Mapping[Key, object]:
     """A mapping with these values and the type and attributes of the original."""
     if type(original) is dict or not isinstance(original, MutableMapping):
         return values

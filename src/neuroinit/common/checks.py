@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -61,9 +60,7 @@ def check_callable(name: str, value: object) -> None:
         raise TypeError(_message(name, value, "callable"))
 
 
-def check_instance(
-    name: str, value: object, kind: type[Any] | tuple[type[Any], ...], example: str
-) -> None:
+def check_instance(name: str, value: object, kind: type | tuple[type, ...], example: str) -> None:
     """Raise unless ``value`` is an instance of a class or protocol, or of one of several."""
     if isinstance(value, type) or not isinstance(value, kind):
         raise TypeError(_message(name, value, example))

@@ -7,9 +7,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from neuroinit.run.results.result import Result
 
 
 class GradientError(ValueError):
@@ -26,7 +29,7 @@ class GradientError(ValueError):
         NonFiniteError
     """
 
-    result: Any = None
+    result: Result | None = None
 
 
 class NonFiniteError(GradientError):

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 SUFFIX = ".tmp"
 STALE = 3600.0  # age in seconds from which a temporary file is from a killed process
@@ -80,7 +79,7 @@ class FileLock:
     def _opened(self) -> int | None:
         if os.name != "posix":  # Windows has no such locks
             return None
-        fcntl: Any = importlib.import_module("fcntl")
+        fcntl = importlib.import_module("fcntl")
         while True:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:

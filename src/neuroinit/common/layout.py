@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from neuroinit.common.batches import Batch, rebuilt
+from neuroinit.common.batches import Batch, Data, rebuilt
 from neuroinit.common.checks import check_callable, check_count
 from neuroinit.common.sample_lists import (
     LISTS,
@@ -147,7 +146,7 @@ class BatchLayout:
             "`compute_loss`, or pass `batch_dim=` or `cut=lambda batch, start, stop: ...`."
         )
 
-    def _sizes(self, part: Any, reading: Reading | None, depth: int) -> Iterator[int]:
+    def _sizes(self, part: Data, reading: Reading | None, depth: int) -> Iterator[int]:
         if isinstance(part, PackedSequence):
             yield int(part.batch_sizes[0])
         elif isinstance(part, Tensor) or hasattr(part, "__array__"):
@@ -174,7 +173,7 @@ class BatchLayout:
 
     # -- cutting and joining -----------------------------------------------------------------------
 
-    def _cut(self, part: Any, start: int, stop: int, reading: Reading | None, depth: int) -> Any:
+    def _cut(self, part: Data, start: int, stop: int, reading: Reading | None, depth: int) -> Data:
         if isinstance(part, PackedSequence):
             return pack_sequence(unpack_sequence(part)[start:stop], enforce_sorted=False)
         if hasattr(part, "__array__") and not isinstance(part, Tensor):
@@ -188,7 +187,7 @@ class BatchLayout:
             return part[start:stop]
         return rebuilt(part, lambda c: self._cut(c, start, stop, reading, depth + 1))
 
-    def _join(self, parts: list[Any], reading: Reading | None, depth: int) -> Any:
+    def _join(self, parts: list[Data], reading: Reading | None, depth: int) -> Data:
         first = parts[0]
         if isinstance(first, PackedSequence):
             every = [sequence for part in parts for sequence in unpack_sequence(part)]

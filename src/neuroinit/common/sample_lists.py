@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, is_dataclass_value
+from neuroinit.common.batches import Batch, Data, is_dataclass_value
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def is_container(part: object) -> bool:
     return isinstance(part, (tuple, list, Mapping)) or is_dataclass_value(part)
 
 
-def children(part: Any) -> Iterator[Any]:
+def children(part: Data) -> Iterator[Data]:
     """Yield the entries of a container; nothing for other values."""
     if is_dataclass_value(part):
         yield from (getattr(part, f.name) for f in dataclasses.fields(part) if f.init)

@@ -6,12 +6,16 @@ import hashlib
 import json
 import math
 import os
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, TypeAlias, TypeVar
+
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
+T = TypeVar("T")
 
 CHECKSUM = "checksum"
 
 
-def plain(value: Any) -> Any:
+def plain(value: JSON) -> JSON:
     """Replace floats that are not finite by "nan", "inf" and "-inf", and tuples by lists.
 
     JSON has neither. ``value`` may be nested dicts, lists and tuples.
@@ -23,12 +27,20 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def with_numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """Undo :func:`plain` for a flat record: strings become numbers that are not finite."""
-    return {k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in record.items()}
+def read_record(kind: Callable[..., T], values: JSON) -> T:
+    """Make a record from its fields; undoes :func:`plain`, for fields that are not containers."""
+    fields = of_kind(dict, values)
+    return kind(**{k: float(v) if v in ("nan", "inf", "-inf") else v for k, v in fields.items()})
 
 
-def sealed(content: dict[str, Any], indent: int | None = None) -> str:
+def of_kind(kind: type[T], value: JSON, what: str = "a value") -> T:
+    """Return a value that was read, or raise a TypeError if its type is another one."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} should be a {kind.__name__}, found {value!r:.40}")
+    return value
+
+
+def sealed(content: Mapping[str, JSON], indent: int | None = None) -> str:
     """The content and its checksum as JSON text; raises for nan and infinity."""
     return json.dumps({**content, CHECKSUM: _checksum(content)}, indent=indent, allow_nan=False)
 
@@ -39,7 +51,7 @@ def unsealed(
     what: str,
     form: str,
     optional: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, JSON]:
     """Read the content of a text that :func:`sealed` returned.
 
     Args:
@@ -73,7 +85,7 @@ def unsealed(
     return content
 
 
-def _checksum(content: dict[str, Any]) -> str:
+def _checksum(content: Mapping[str, JSON]) -> str:
     text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-from neuroinit.common.batches import Batch, is_dataclass_value, rebuilt
+from neuroinit.common.batches import Batch, Data, is_dataclass_value, rebuilt
 
 Key = str | int
 Targets = Key | tuple[Key, ...]
@@ -43,7 +42,7 @@ def target_keys(batch: Batch, targets: Targets | None) -> tuple[Key, ...]:
     )
 
 
-def entry(batch: Batch, key: Key) -> Any:
+def entry(batch: Batch, key: Key) -> Data:
     """An entry of a tuple, list or dict, or a field of a dataclass or named tuple.
 
     Raises:
@@ -57,7 +56,7 @@ def entry(batch: Batch, key: Key) -> Any:
         ) from error
 
 
-def with_entry(batch: Batch, key: Key, value: Any) -> Batch:
+def with_entry(batch: Batch, key: Key, value: Data) -> Batch:
     """A copy of the container with another entry."""
     if _is_field(batch, key) and is_dataclass_value(batch):
         return dataclasses.replace(batch, **{str(key): value})

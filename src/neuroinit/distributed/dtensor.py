@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor, Placement
+    from torch.distributed.tensor import DTensor, Placement, Shard
 
 
 def is_sharded(tensor: object) -> TypeGuard[DTensor]:
@@ -56,7 +56,7 @@ def replicas(tensor: Tensor, world: int) -> int:
     return world // math.prod(sizes)
 
 
-def shard_of(values: Tensor, parameter: Any) -> Tensor:
+def shard_of(values: Tensor, parameter: DTensor) -> Tensor:
     """A DTensor like a parameter, from values that all ranks have; without communication.
 
     Args:
@@ -69,7 +69,8 @@ def shard_of(values: Tensor, parameter: Any) -> Tensor:
     for k in _order(parameter.placements):
         placement = parameter.placements[k]
         if not placement.is_replicate():
-            parts = own.tensor_split(_edges(own.shape[placement.dim], mesh.size(k)), placement.dim)
+            dim = cast("Shard", placement).dim  # FSDP's strided shards are another class
+            parts = own.tensor_split(_edges(own.shape[dim], mesh.size(k)), dim)
             own = parts[mesh.get_local_rank(k)]
     made = own.to(device=local(parameter).device, dtype=parameter.dtype).contiguous()
     return DTensor.from_local(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from neuroinit.distributed.dtensor import is_sharded
 
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
-def fsdp_modules(model: nn.Module) -> list[Any]:
+
+def fsdp_modules(model: nn.Module) -> list[FSDPModule]:
     """The modules to which ``fully_shard`` was applied."""
     kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
     return [] if kind is None else [m for m in model.modules() if isinstance(m, kind)]
@@ -42,7 +45,7 @@ def reset(model: nn.Module) -> None:
         module.reshard()
 
 
-def _make_idle(state: Any) -> None:
+def _make_idle(state: Any) -> None:  # differs between versions of torch
     """Do the same as ``reset_iter_state``, for older versions of torch; also drop gradients."""
     idle = type(state._training_state)["IDLE"]
     groups = getattr(state, "_fsdp_param_groups", None)

@@ -7,9 +7,10 @@ wait for it. Inside :func:`guarded` every such collective begins with the header
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from neuroinit.distributed.dtensor import is_sharded_type
@@ -24,14 +25,20 @@ def guarded(ranks: Ranks) -> AbstractContextManager[object]:
     return nullcontext() if ranks.alone else _Headers(ranks)
 
 
-class _Headers(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Headers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     """Exchanges a header before every collective that this thread calls."""
 
     def __init__(self, ranks: Ranks) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch
         self.ranks = ranks
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         if any(is_sharded_type(kind) for kind in types):
             return NotImplemented  # DTensor first: it turns its operators into collectives
         if func.namespace in COLLECTIVES and func.overloadpacket.__name__ not in _WAITS:

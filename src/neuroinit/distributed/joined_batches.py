@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from torch import Tensor
 
@@ -11,7 +10,7 @@ from neuroinit.common.batches import END, Batch, map_tensors
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.tensors import fingerprint
 from neuroinit.distributed.ranks import Ranks
-from neuroinit.distributed.sent_batches import batches_of_all, content
+from neuroinit.distributed.sent_batches import TensorForm, batches_of_all, content, tensor_form
 
 
 def union(
@@ -44,7 +43,7 @@ def union(
         "rounds": rounds,
         "rows": rows,
         "digest": [fingerprint(t) for t in tensors],
-        "forms": [[str(t.dtype), *t.shape] for t in tensors],
+        "forms": [tensor_form(t) for t in tensors],
     }
     notes = [json.loads(text) for text in ranks.texts(json.dumps(note))]
     rounds = max(n["rounds"] for n in notes)
@@ -83,7 +82,7 @@ def _joined(
     ranks: Ranks,
     batch: Batch,
     tensors: list[Tensor],
-    forms: list[list[Any]],
+    forms: list[list[TensorForm]],
     first: list[bool],
     dim: int,
 ) -> Batch:
@@ -109,7 +108,7 @@ def _joined(
     for k, tensor in enumerate(tensors):
         if tensor.dim():
             at = min(dim, tensor.dim() - 1)
-            sizes = [theirs[k][1 + at] * own for theirs, own in zip(forms, first, strict=True)]
+            sizes = [theirs[k][1][at] * own for theirs, own in zip(forms, first, strict=True)]
             turned = tensor.movedim(at, 0)[: sizes[ranks.rank]].contiguous()
             tensor = ranks.concatenated(turned, sizes).movedim(0, at)
         wholes.append(tensor)
@@ -117,9 +116,8 @@ def _joined(
     return map_tensors(lambda _: next(found), batch)
 
 
-def _without_rows(form: list[Any], dim: int) -> list[Any]:
+def _without_rows(form: TensorForm, dim: int) -> TensorForm:
     """A dtype and a shape without the dimension of samples."""
-    kind, *shape = form
-    if shape:
-        del shape[min(dim, len(shape) - 1)]
-    return [kind, *shape]
+    name, shape = form
+    at = min(dim, len(shape) - 1)
+    return name, [size for k, size in enumerate(shape) if k != at]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from neuroinit.common.batches import Batch
+from neuroinit.common.batches import Batch, Data
+from neuroinit.common.sealed_json import JSON
 from neuroinit.common.tensors import fingerprint
 from neuroinit.distributed.ranks import Ranks
+
+TensorForm = tuple[str, Sequence[int]]  # dtype and shape
 
 
 def batches_of_all(ranks: Ranks, batch: Batch) -> list[Batch]:
@@ -25,7 +29,7 @@ def batches_of_all(ranks: Ranks, batch: Batch) -> list[Batch]:
     form = _form(batch, tensors)
     device = tensors[0].device if tensors else torch.device("cpu")
     data = [_bytes(t.detach()) for t in tensors]
-    forms = [[str(t.dtype).removeprefix("torch."), *t.shape] for t in tensors]
+    forms = [tensor_form(t) for t in tensors]
     notes = [json.loads(text) for text in ranks.texts(json.dumps([form, forms]))]
     sizes = [sum(_size(f) for f in theirs) for _, theirs in notes]
     payload = torch.cat([*data, torch.zeros(0, dtype=torch.uint8, device=device)])
@@ -36,14 +40,19 @@ def batches_of_all(ranks: Ranks, batch: Batch) -> list[Batch]:
     ]
 
 
-def content(batch: Batch) -> list[Any]:
+def content(batch: Batch) -> list[JSON]:
     """A value that is equal for two batches exactly if their content is equal."""
     tensors: list[Tensor] = []
     form = _form(batch, tensors)
-    return [form, [[fingerprint(t), str(t.dtype), *t.shape] for t in tensors]]
+    return [form, [[fingerprint(t), *tensor_form(t)] for t in tensors]]
 
 
-def _form(part: Any, tensors: list[Tensor]) -> Any:
+def tensor_form(tensor: Tensor) -> TensorForm:
+    """The dtype and shape of a tensor; JSON makes lists of the tuples."""
+    return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+
+
+def _form(part: Data, tensors: list[Tensor]) -> JSON:
     """A part of a batch as JSON; appends its tensors to ``tensors``."""
     if isinstance(part, PackedSequence):
         return {"packed": [_form(t, tensors) for t in unpack_sequence(part)]}
@@ -66,7 +75,7 @@ def _form(part: Any, tensors: list[Tensor]) -> Any:
     )
 
 
-def _rebuilt(form: Any, tensors: list[Tensor]) -> Any:
+def _rebuilt(form: dict[str, Data], tensors: list[Tensor]) -> Data:
     """The part that :func:`_form` describes."""
     (kind, value), *more = form.items()
     if kind == "tensor":
@@ -88,16 +97,16 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
-def _size(form: list[Any]) -> int:
+def _size(form: TensorForm) -> int:
     """The number of bytes of a tensor."""
-    kind, *shape = form
-    dtype: torch.dtype = getattr(torch, kind)
-    return torch.Size(shape).numel() * dtype.itemsize
+    name, shape = form
+    dtype: torch.dtype = getattr(torch, name)
+    return math.prod(shape) * dtype.itemsize
 
 
-def _tensors(data: Tensor, forms: list[list[Any]]) -> list[Tensor]:
+def _tensors(data: Tensor, forms: list[TensorForm]) -> list[Tensor]:
     ends = accumulate((_size(form) for form in forms), initial=0)
     return [
-        data[start:stop].clone().view(getattr(torch, kind)).reshape(shape)
-        for (start, stop), (kind, *shape) in zip(pairwise(ends), forms, strict=True)
+        data[start:stop].clone().view(getattr(torch, name)).reshape(shape)
+        for (start, stop), (name, shape) in zip(pairwise(ends), forms, strict=True)
     ]

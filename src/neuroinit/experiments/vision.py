@@ -26,9 +26,10 @@ def torchvision() -> ModuleType:
         except RuntimeError as error:
             if "torchvision::nms does not exist" not in str(error) or _DECLARED:
                 raise
-        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]  # torch
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
+            signature = f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            library.define(signature)  # type: ignore[no-untyped-call]  # torch
         _DECLARED.append(library)
         return importlib.import_module("torchvision")
 

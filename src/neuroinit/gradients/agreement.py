@@ -16,12 +16,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from neuroinit.common.batches import Batch
+from neuroinit.common.batches import Batch, Data
 from neuroinit.gradients.directions import Objective
 from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
@@ -52,7 +51,7 @@ def contrast(problem: Problem, size: int = 0) -> Problem:
         twin.loss_fn = lambda output, targets: _excess(_each(lambda t: loss_fn(output, t), targets))
         return twin
 
-    def excess(model: Any, batches: Sequence[Batch]) -> Tensor:
+    def excess(model: nn.Module, batches: Sequence[Batch]) -> Tensor:
         if problem.layout.size(batches[0]) != size:
             return _excess(_each(lambda batch: compute_loss(model, batch), batches))
         with OtherTargets(size, _shifts(size)):
@@ -70,7 +69,7 @@ def noting_contrast(problem: Problem, noted: list[Tensor]) -> Problem:
     """
     twin, loss_fn = copy.copy(problem), problem.loss_fn
 
-    def own(output: Any, targets: Sequence[Any]) -> Tensor:
+    def own(output: Data, targets: Sequence[Data]) -> Tensor:
         losses = _each(lambda t: loss_fn(output, t), targets)
         noted.append(_excess(losses).mean())
         return losses[0]
@@ -192,7 +191,7 @@ def _distinct_cosine(moments: Moments) -> Tensor:
     return moments.distinct_cosine
 
 
-def _each(loss: Callable[[Any], Tensor], given: Sequence[Any]) -> list[Tensor]:
+def _each(loss: Callable[[Data], Tensor], given: Sequence[Data]) -> list[Tensor]:
     """The loss for each of several targets or batches; the first has the original targets."""
     own = loss(given[0])
     try:

@@ -108,7 +108,7 @@ class InitCallback(Callback):
 
     def _reason_to_leave(self, trainer: Trainer, module: LightningModule) -> Reason | None:
         left = f"`InitCallback` left `{type(module).__name__}` alone"
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by `setattr`
             return Reason(f"{left}: this is a `fast_dev_run`.", expected=True)
         resumes = trainer.ckpt_path is not None and not _restored_by_tuner(trainer)
         if resumes or trainer.global_step > 0:

@@ -7,14 +7,27 @@ You pass the tracker's own object, so nothing else has to be installed::
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from neuroinit.integrations.common import CURVES, PREFIX, curves
 from neuroinit.run.loop.run import OnStep
 from neuroinit.run.results.result import StepRecord
 
 
-def tensorboard(writer: Any, prefix: str = PREFIX) -> OnStep:
+class _TensorBoardWriter(Protocol):
+    def add_scalar(self, tag: str, value: float, step: int, /) -> object: ...
+
+
+class _WandbRun(Protocol):
+    def define_metric(self, name: str, /, *, step_metric: str) -> object: ...
+    def log(self, values: dict[str, float], /) -> object: ...
+
+
+class _MLflowLogger(Protocol):
+    def log_metrics(self, metrics: dict[str, float], /, *, step: int) -> object: ...
+
+
+def tensorboard(writer: _TensorBoardWriter, prefix: str = PREFIX) -> OnStep:
     """Write to TensorBoard.
 
     Args:
@@ -42,7 +55,7 @@ def tensorboard(writer: Any, prefix: str = PREFIX) -> OnStep:
     return on_step
 
 
-def wandb(run: Any, prefix: str = PREFIX) -> OnStep:
+def wandb(run: _WandbRun, prefix: str = PREFIX) -> OnStep:
     """Log to Weights & Biases, over a separate axis: training steps still begin at zero.
 
     Args:
@@ -70,7 +83,7 @@ def wandb(run: Any, prefix: str = PREFIX) -> OnStep:
     return on_step
 
 
-def mlflow(logger: Any, prefix: str = PREFIX) -> OnStep:
+def mlflow(logger: _MLflowLogger, prefix: str = PREFIX) -> OnStep:
     """Log to MLflow.
 
     Args:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -16,12 +15,13 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_instance
 from neuroinit.common.errors import listed
 from neuroinit.methods.base import Initialization
+from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.methods.nio.method import NIO
-from neuroinit.model.arguments.optimizers import family_of, rate_of
+from neuroinit.model.arguments.optimizers import ParameterGroup, family_of, rate_of
 from neuroinit.model.problem import ComputeLoss
 from neuroinit.run.optimize import optimize
 from neuroinit.run.optimize_verified import optimize_verified
-from neuroinit.run.options import NIOFields, RunOptions, shows_options
+from neuroinit.run.options import OptimizeOptions, RunOptions, method_and_options, shows_options
 from neuroinit.run.results.result import Result
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class CallbackSettings:
     method: Initialization
     adapts: bool
     verify: bool
-    options: RunOptions
+    options: OptimizeOptions
 
     def run(
         self,
@@ -59,7 +59,7 @@ class CallbackSettings:
         optimizers: Sequence[Optimizer],
     ) -> Result:
         """Optimize for the trainer's loss and optimizer, as :func:`neuroinit.nio_` does."""
-        passed: dict[str, Any] = {**self.options, "compute_loss": compute_loss}
+        passed: OptimizeOptions = {**self.options, "compute_loss": compute_loss}
         rate = peak_rate(optimizers) if self.adapts else None
         method = self.method if rate is None else self._method_for(rate, optimizers[0])
         if rate is not None and self.verify:
@@ -89,22 +89,21 @@ def callback_settings(
     Raises:
         TypeError: If an option is unknown, or is a field of NIO next to a ``method``.
     """
-    values: dict[str, Any] = dict(given)
     known = CallbackOptions.__annotations__
-    unknown = sorted(values.keys() - known.keys())
+    unknown = sorted(given.keys() - known.keys())
     if unknown:
         raise TypeError(
             f"`InitCallback` has no option `{unknown[0]}`. The options are: {', '.join(known)}."
         )
-    fields = {k: value for k, value in values.items() if k in NIOFields.__annotations__}
+    fields = sorted(given.keys() & NIOFields.__annotations__.keys())
     if method is not None and fields:
         raise TypeError(
-            f"Found `method` and {listed(sorted(fields))}. Pass the method with its fields, such "
+            f"Found `method` and {listed(fields)}. Pass the method with its fields, such "
             "as `method=NIO(steps=20)`, or the fields of NIO alone, such as `steps=20`, not both."
         )
-    found: Initialization = NIO(**fields) if method is None else method
+    nio, options = method_and_options("InitCallback", NIO, given)
+    found: Initialization = nio if method is None else method
     check_instance("method", found, Initialization, "a method such as `NIO()`")
-    options: Any = {k: value for k, value in values.items() if k not in fields}
     return CallbackSettings(found, method is None, verify, options)
 
 
@@ -134,7 +133,7 @@ def at_peak(optimizer: Optimizer) -> Iterator[Optimizer]:
         optimizer.param_groups = groups
 
 
-def _at_peak(group: dict[str, Any]) -> dict[str, Any]:
+def _at_peak(group: ParameterGroup) -> ParameterGroup:
     rates = [float(group[key]) for key in ("lr", "initial_lr", "max_lr") if key in group]
     kept = {key: value for key, value in group.items() if key != "initial_lr"}
     return {**kept, "lr": max(rates, default=0.0)}

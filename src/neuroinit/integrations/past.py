@@ -180,7 +180,7 @@ _load_state_dict = nn.Module.load_state_dict
 
 
 @functools.wraps(_load_state_dict)
-def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # as torch's
     """``load_state_dict`` that also records which modules were loaded."""
     found = _load_state_dict(self, *args, **kwargs)
     if not any(uncounted(self) for uncounted in UNCOUNTED_LOADS):
@@ -188,4 +188,5 @@ def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return found
 
 
+# torch has no hook for the loads of all modules
 nn.Module.load_state_dict = _noting_load  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number, check_patterns
 from neuroinit.common.process.random_state import new_seed
+from neuroinit.common.sealed_json import JSON
 from neuroinit.distributed.dtensor import all_zero
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
@@ -72,7 +73,6 @@ class Initialization:
 
     Attributes:
         needs_loss: Whether a loss is required.
-        second_order: Whether gradients are differentiated.
         engines: Names of the engines that can run it.
 
     Example:
@@ -85,12 +85,16 @@ class Initialization:
     exclude: tuple[str, ...] = ()
 
     needs_loss: ClassVar[bool] = False
-    second_order: ClassVar[bool] = False
     engines: ClassVar[tuple[str, ...]] = ("keep", "stream")
 
     def __post_init__(self) -> None:
         check_patterns("include", self.include)
         check_patterns("exclude", self.exclude)
+
+    @property
+    def second_order(self) -> bool:
+        """Whether gradients are differentiated."""
+        return False
 
     @property
     def steps(self) -> int:
@@ -163,7 +167,7 @@ class Initialization:
         """
         return Step(position.scales, position.state)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, JSON]:
         """The class name and all fields as plain values that JSON can hold."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {"method": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
@@ -204,7 +208,6 @@ class Method(Initialization):
     tolerance: float = 1e-5
 
     needs_loss: ClassVar[bool] = True
-    second_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,6 +217,11 @@ class Method(Initialization):
         check_number("tolerance", self.tolerance, 0.0, 1.0, closed=True)
         if self.reinit_zeros is not None:
             check_number("reinit_zeros", self.reinit_zeros, 0.0)
+
+    @property
+    def second_order(self) -> bool:
+        """Gradients are differentiated, unless a subclass says otherwise."""
+        return True
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
         """Normal values for all-zero tensors if ``reinit_zeros`` is set."""
@@ -236,7 +244,7 @@ class Method(Initialization):
         return lower_bounds(names, self.min_scale, None)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> JSON:
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

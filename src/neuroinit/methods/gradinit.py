@@ -7,7 +7,7 @@ NeurIPS 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Unpack
 
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from neuroinit.common.checks import check_callable, check_choice, check_number, 
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
 from neuroinit.methods.base import Method, Step
+from neuroinit.methods.fields import GradInitFields
 from neuroinit.methods.trial_step import TrialStep
 from neuroinit.methods.updates import (
     Position,
@@ -30,7 +31,7 @@ from neuroinit.model.parameters.selection import ParameterFilter, Selection
 from neuroinit.model.problem import Problem
 
 # lr and steps of the authors' CIFAR-10 runs; all other fields have their defaults
-GRADINIT_PRESETS: dict[str, dict[str, Any]] = {
+GRADINIT_PRESETS: dict[str, GradInitFields] = {
     "cifar10-vgg19": {"lr": 1e-1, "steps": 390},
     "cifar10-vgg19-nobn": {"lr": 1e-2, "steps": 390},
     "cifar10-resnet110": {"lr": 1e-3, "steps": 390},
@@ -116,7 +117,7 @@ class GradInit(Method):
             check_number("min_bias_scale", self.min_bias_scale, 0.0, 1.0, closed=True)
 
     @classmethod
-    def preset(cls, name: str, **changes: Any) -> GradInit:
+    def preset(cls, name: str, **changes: Unpack[GradInitFields]) -> GradInit:
         """Our form with the step size and number of steps of one of the authors' CIFAR-10 runs.
 
         Args:
@@ -131,10 +132,13 @@ class GradInit(Method):
             780
         """
         check_choice("name", name, tuple(GRADINIT_PRESETS))
-        return cls(**{**GRADINIT_PRESETS[name], **changes})
+        fields: GradInitFields = {**GRADINIT_PRESETS[name], **changes}
+        return cls(**fields)
 
     @classmethod
-    def reference(cls, preset: str = "cifar10-resnet110", **changes: Any) -> GradInit:
+    def reference(
+        cls, preset: str = "cifar10-resnet110", **changes: Unpack[GradInitFields]
+    ) -> GradInit:
         """The authors' released code for image classifiers.
 
         It differs from the defaults in three ways. Scales of biases may reach zero. The norm and
@@ -153,7 +157,8 @@ class GradInit(Method):
             0.0
         """
         check_choice("preset", preset, tuple(GRADINIT_PRESETS))
-        return cls.preset(preset, **{**_REFERENCE, **changes})
+        fields: GradInitFields = {**_REFERENCE, **changes}
+        return cls.preset(preset, **fields)
 
     def selection(self) -> Selection:
         """Which parameters get a scale, and which count in the norm and move in the step."""
@@ -207,7 +212,7 @@ class GradInit(Method):
         )
 
 
-_REFERENCE: dict[str, Any] = {
+_REFERENCE: GradInitFields = {
     "gradients_of": released_layers,
     "include": ("*weight*", "*bias*"),
     "min_bias_scale": 0.0,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from neuroinit.common.batches import Batch
+from neuroinit.common.batches import Batch, Data
 from neuroinit.common.checks import check_choice, check_count, check_number
 from neuroinit.common.errors import NonFiniteError
 from neuroinit.distributed.dtensor import whole
@@ -23,6 +23,7 @@ from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Initialization, Step
 from neuroinit.methods.classic.layers import EMBEDDINGS, is_affine
 from neuroinit.methods.classic.schemes import Orthogonal
+from neuroinit.methods.fields import LSUVFields
 from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position
 from neuroinit.model.parameters.fresh_values import Draw
@@ -83,7 +84,7 @@ class LSUV(Initialization):
         check_choice("batch_stats", self.batch_stats, NORM_STATISTICS)
 
     @classmethod
-    def reference(cls, **changes: Any) -> LSUV:
+    def reference(cls, **changes: Unpack[LSUVFields]) -> LSUV:
         """The ``lsuv`` package on PyPI (version 0.3.0), by one of the paper's authors.
 
         It differs from the defaults in three ways: the tolerance is that of the unbiased standard
@@ -97,7 +98,8 @@ class LSUV(Initialization):
             >>> LSUV.reference().tries
             11
         """
-        return cls(**{**_REFERENCE, **changes})
+        fields: LSUVFields = {**_REFERENCE, **changes}
+        return cls(**fields)
 
     def draws(self, model: nn.Module) -> dict[str, Draw]:
         """Orthonormal weights, zero biases, and the rest as in :class:`Orthogonal`."""
@@ -169,8 +171,8 @@ class _Correction:
         self.factors: dict[str, float] = {}
 
     def __call__(
-        self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any
-    ) -> Any:
+        self, module: nn.Module, inputs: tuple[Data, ...], keywords: dict[str, Data], output: Data
+    ) -> Data:
         layer = _layer(module)
         name = self.names.get(layer)
         if name is None or name in self.factors:
@@ -207,9 +209,9 @@ def _layer(module: nn.Module) -> nn.Module:
     return module.out_proj if isinstance(module, nn.MultiheadAttention) else module
 
 
-def _first(output: Any) -> Tensor:
+def _first(output: Data) -> Tensor:
     """The output of a layer without the attention weights; that of a sharded layer, gathered."""
     return whole(output[0] if isinstance(output, tuple) else output)
 
 
-_REFERENCE: dict[str, Any] = {"measure": "deviation", "tries": 11, "batch_stats": "running"}
+_REFERENCE: LSUVFields = {"measure": "deviation", "tries": 11, "batch_stats": "running"}

@@ -6,7 +6,7 @@ Dauphin and Schoenholz, *MetaInit: Initializing learning by learning to initiali
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Method, Step
+from neuroinit.methods.fields import MetaInitFields
 from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position, State, Update, check_update, lower_bounds
 from neuroinit.model.finite import check_derivative, check_losses, check_norm
@@ -89,7 +90,7 @@ class MetaInit(Method):
         check_choice("batch_stats", self.batch_stats, NORM_STATISTICS)
 
     @classmethod
-    def reference(cls, **changes: Any) -> MetaInit:
+    def reference(cls, **changes: Unpack[MetaInitFields]) -> MetaInit:
         """The listing in the paper's appendix.
 
         It differs from the defaults in two ways: the model is in eval mode, where BatchNorm uses
@@ -102,7 +103,8 @@ class MetaInit(Method):
             >>> MetaInit.reference(steps=50).batch_stats
             'running'
         """
-        return cls(**{**_REFERENCE, **changes})
+        fields: MetaInitFields = {**_REFERENCE, **changes}
+        return cls(**fields)
 
     def selection(self) -> Selection:
         """Which parameters get a scale."""
@@ -171,4 +173,4 @@ class MetaInit(Method):
         return scales + scales.sign() * velocity / lengths, {"velocity": velocity}
 
 
-_REFERENCE: dict[str, Any] = {"batch_stats": "running", "sign_flips": True, "tolerance": 0.0}
+_REFERENCE: MetaInitFields = {"batch_stats": "running", "sign_flips": True, "tolerance": 0.0}

@@ -34,7 +34,7 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
     """
     modules = list(model.modules())
     with isolated(), ExitStack() as stack:
-        stack.callback(_restore, _Saved(modules))
+        stack.callback(_Saved(modules).restore)
         for module in modules:
             _disable_dropout(module)
         for context in _contexts(modules, second_order):
@@ -77,9 +77,9 @@ class _Saved:
     """The attributes of modules, and copies of the containers and tensors among them."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
-        self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self.sequences: list[tuple[list[Any], list[Any]]] = []
-        self.sets: list[tuple[set[Any], set[Any]]] = []
+        self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = []  # torch's are of many types
+        self.sequences: list[tuple[list[object], list[object]]] = []
+        self.sets: list[tuple[set[object], set[object]]] = []
         self.tensors: list[tuple[Tensor, Tensor]] = []
         for module in modules:
             self._add(module)
@@ -102,6 +102,7 @@ class _Saved:
             elif isinstance(value, Tensor) and not value.requires_grad:
                 self.tensors.append((value, value.clone()))
 
+    @torch.no_grad()
     def restore(self) -> None:
         """Restore everything."""
         for table, entries in self.tables:
@@ -116,8 +117,3 @@ class _Saved:
             members.update(kept)
         for tensor, values in self.tensors:
             tensor.copy_(values)
-
-
-@torch.no_grad()
-def _restore(saved: _Saved) -> None:
-    saved.restore()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, Interval, map_tensors
+from neuroinit.common.batches import Batch, Data, Interval, map_tensors
 from neuroinit.common.process.signals import Where, allowed
 from neuroinit.common.tensors import at_least_float32
 from neuroinit.kernels.context import KernelContext, NotSeparableError
@@ -117,7 +116,7 @@ class Evaluation:
         else:
             raise NotSeparableError
 
-    def output(self, inputs: Any) -> Any:
+    def output(self, inputs: Data) -> Data:
         """The model's output for a batch of inputs."""
         return self._forward(self.problem.prepare((inputs, None)), self.problem.seed)[0]
 
@@ -153,7 +152,9 @@ class Evaluation:
         (loss,) = self._repeatable((run, seed))
         return loss
 
-    def _losses_of(self, output: Any, target: Any, pieces: Sequence[Interval]) -> Iterator[Tensor]:
+    def _losses_of(
+        self, output: Data, target: Data, pieces: Sequence[Interval]
+    ) -> Iterator[Tensor]:
         """Yield the mean loss of each piece, from the output for all samples."""
         together = losses_of_pieces(self.problem.loss_fn, output, target, pieces)
         if together is not None:
@@ -168,8 +169,8 @@ class Evaluation:
         for loss, (start, stop) in zip(self._repeatable(*runs), pieces, strict=True):
             yield mean_loss(loss, stop - start)
 
-    def _forward(self, batch: Batch, seed: int) -> tuple[Any, Any]:
-        def run() -> tuple[Any, Any]:
+    def _forward(self, batch: Batch, seed: int) -> tuple[Data, Data]:
+        def run() -> tuple[Data, Data]:
             inputs, target = self._reset(batch)
             with ReplacedLayers(self._context), self._autocast(), self._interruptible():
                 return self.problem.model(inputs), target
@@ -195,7 +196,7 @@ class Evaluation:
         return map_tensors(torch.clone, batch)
 
 
-def _rows(values: Any, rows: list[int] | None) -> Any:
+def _rows(values: Data, rows: list[int] | None) -> Data:
     """Select rows of a tensor along its first dimension; ``None`` selects all."""
     if rows is None:
         return values

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.common.batches import Batch, map_tensors, moved, ragged
+from neuroinit.common.batches import Batch, Data, map_tensors, moved, ragged
 from neuroinit.common.errors import warn
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.process.random_state import new_seed
@@ -43,8 +43,8 @@ from neuroinit.model.point import Point
 from neuroinit.model.session import Session
 from neuroinit.model.traits import Traits
 
-LossFunction = Callable[[Any, Any], Tensor]
-ComputeLoss = Callable[[Any, Any], Tensor]
+LossFunction = Callable[[Data, Data], Tensor]
+ComputeLoss = Callable[[Any, Batch], Tensor]  # `Any`: the user's own class of modules
 
 
 class Problem:

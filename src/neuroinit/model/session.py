@@ -32,7 +32,7 @@ class Session(Evaluation):
         with borrowed(problem.model, second_order):
             if "_original_forward" in vars(problem.model):  # Accelerate's wrapper: autocast is on
                 problem.model.forward = problem.model._original_forward  # type: ignore[assignment]
-            for module, key, name in problem.places:
+            for module, key, name in problem.places:  # torch's type asks for a `Parameter`
                 module._parameters[key] = point.values[name]  # type: ignore[assignment]
             variables = _scale_variables(point) if scale_variables else {}
             yield cls(point, variables, problem.autocast if autocast else None)

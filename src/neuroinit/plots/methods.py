@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, SupportsFloat
 
+from neuroinit.gradients.statistics.gradient_stats import Record
 from neuroinit.plots.style import (
     AFTER,
     NORMAL,
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Row = Record | Mapping[str, object]
 NAMES = {"cosine": "GradCosine", "norm": "gradient norm", "cost": "cost in training steps"}
 
 
-def compare(records: Iterable[Any], column: str = "norm") -> Figure:
+def compare(records: Iterable[Row], column: str = "norm") -> Figure:
     """One row for each method: a dot for each seed, and the mean with its standard deviation.
 
     Args:
@@ -77,7 +79,7 @@ def _draw_row(ax: Axes, row: int, values: Sequence[float]) -> None:
     ax.errorbar(statistics.fmean(finite), row, xerr=spread, color=AFTER, marker="|", ms=9, lw=1.2)
 
 
-def _groups(records: Iterable[Any], column: str) -> dict[str, list[float]]:
+def _groups(records: Iterable[Row], column: str) -> dict[str, list[float]]:
     groups: dict[str, list[float]] = {}
     for record in records:
         try:
@@ -88,7 +90,7 @@ def _groups(records: Iterable[Any], column: str) -> dict[str, list[float]]:
                 f"Parameter `column` should be a field of the records. Found "
                 f"`column = {column!r}`; the fields are: {keys}."
             ) from None
-        if isinstance(value, str) or (value is not None and not hasattr(value, "__float__")):
+        if value is not None and not isinstance(value, SupportsFloat):
             raise ValueError(f"`column = {column!r}` holds no numbers: found `{value!r}`.")
         number = float("nan") if value is None else float(value)
         groups.setdefault(str(record["method"]), []).append(number)

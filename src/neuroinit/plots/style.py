@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from neuroinit.common.errors import needs_extra
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
 BEFORE, AFTER = "#b3452c", "#1f6f8b"  # readable in print and to colour-blind eyes
@@ -25,7 +27,7 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def figure(
     columns: int, rows: int = 1, width: float = 3.4, height: float = 2.6
-) -> tuple[Figure, Any]:
+) -> tuple[Figure, Any]:  # numpy has no type for arrays of axes
     """A figure with a grid of axes.
 
     Args:
@@ -65,7 +67,7 @@ def one_column(rows: int = 1, height: float = 1.5) -> tuple[Figure, list[Axes]]:
     return made, list(axes.flat)
 
 
-def legend_above(ax: Axes, handles: Sequence[Any] | None = None) -> None:
+def legend_above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
     """A legend above the axes, without a frame."""
     given = {} if handles is None else {"handles": list(handles)}
     ax.legend(
@@ -82,7 +84,7 @@ def legend_above(ax: Axes, handles: Sequence[Any] | None = None) -> None:
     )
 
 
-def log_axis(axis: Any) -> None:
+def log_axis(axis: XAxis | YAxis) -> None:
     """Make an axis logarithmic, with ticks that are readable in any range.
 
     Call it after everything has been drawn: the ticks depend on the range.

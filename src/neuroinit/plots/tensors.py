@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from neuroinit.gradients.statistics.gradient_stats import GradientStats
 from neuroinit.plots.groups import mark_groups
@@ -26,6 +26,7 @@ from neuroinit.run.results.tensor_table import tensor_kind
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 LABELS = {"norm": "norm", "norm_ratio": "max / min norm", "cosine": "GradCosine"}
 TITLES = {
@@ -33,9 +34,22 @@ TITLES = {
     "norm_ratio": "largest / smallest gradient norm",
     "cosine": "GradCosine",
 }
+
+
+class MarkStyle(TypedDict, total=False):
+    """How the values of one kind of tensor are drawn; keywords of ``Axes.plot``."""
+
+    marker: str
+    markersize: float
+    linewidth: float
+    linestyle: Literal[""]
+    markerfacecolor: str
+    markeredgewidth: float
+
+
 NAMED = 24  # up to so many tensors, each has a line with its name
-WEIGHT: dict[str, Any] = {"marker": "o", "markersize": 3.0, "linewidth": 0.8}
-BIAS: dict[str, Any] = {
+WEIGHT: MarkStyle = {"marker": "o", "markersize": 3.0, "linewidth": 0.8}
+BIAS: MarkStyle = {
     "marker": "D",
     "markersize": 2.8,
     "linestyle": "",
@@ -126,8 +140,9 @@ def _named_scales(known: dict[str, float]) -> Figure:
     rows, values = list(range(len(known))), list(known.values())
     ax.hlines(rows, 1.0, values, colors=AFTER, linewidth=1.0, alpha=0.6)
     for row, (name, scale) in enumerate(known.items()):
-        style = WEIGHT if tensor_kind(name) == "weight" else BIAS
-        ax.plot([scale], [row], color=AFTER, **{**style, "markersize": 4.0})
+        kind = WEIGHT if tensor_kind(name) == "weight" else BIAS
+        style: MarkStyle = {**kind, "markersize": 4.0}
+        ax.plot([scale], [row], color=AFTER, **style)
     ax.axvline(1.0, color=SOFT, linewidth=0.8)
     low, high = min(*values, 0.8), max(*values, 1.25)
     ax.set_xlim(low / 1.15, high * 1.15)
@@ -197,20 +212,21 @@ def _draw_kinds(
 ) -> None:
     for kind, style in (("weight", WEIGHT), ("bias", BIAS)):
         places = [k for k, name in enumerate(names) if tensor_kind(name) == kind]
-        given = style if joined else {**style, "linestyle": ""}
+        given = style if joined else _unjoined(style)
         if places:
             ax.plot(places, [values[k] for k in places], color=color, **given)
 
 
-def _handles(both: bool) -> list[Any]:
+def _unjoined(style: MarkStyle) -> MarkStyle:
+    return {**style, "linestyle": ""}
+
+
+def _handles(both: bool) -> list[Line2D]:
     """What the legend shows: a colour for each side, a mark for each kind of tensor."""
     from matplotlib.lines import Line2D
 
     sides = [("before", BEFORE), ("after", AFTER)] if both else []
     found = [Line2D([], [], color=color, label=label, linewidth=1.6) for label, color in sides]
     kinds = (("weight", WEIGHT), ("bias", BIAS))
-    marks = [
-        Line2D([], [], color=SOFT, label=label, **{**style, "linestyle": ""})
-        for label, style in kinds
-    ]
+    marks = [Line2D([], [], color=SOFT, label=label, **_unjoined(style)) for label, style in kinds]
     return [*found, *marks]

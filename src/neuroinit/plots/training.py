@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neuroinit.choose.auto_result import AutoResult
 from neuroinit.choose.comparison_table import Comparison
@@ -125,7 +125,7 @@ def draw_losses(
         >>> made, axes = figure(1)
         >>> draw_losses(axes[0, 0], [[2.0, 1.0], [2.0, math.inf]], "C0", "SGD")
     """
-    _draw_curves(ax, curves, ceiling, color=color, label=label, linewidth=1, alpha=0.8)
+    _draw_curves(ax, curves, ceiling, label, color, alpha=0.8)
     log_axis(ax.yaxis)
     ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("training step", fontsize=NORMAL)
@@ -155,15 +155,9 @@ def _lines(
     for k, name in enumerate(order or runs):
         if name not in runs:
             continue  # it keeps its colour and kind of line for the other figures
-        _draw_curves(
-            ax,
-            runs[name],
-            ceiling,
-            color=METHODS[k % len(METHODS)],
-            linestyle=DASHES[k % len(DASHES)],
-            linewidth=2.0 if name == thick else 1.0,
-            label=name,
-        )
+        color, width = METHODS[k % len(METHODS)], 2.0 if name == thick else 1.0
+        dash = DASHES[k % len(DASHES)]
+        _draw_curves(ax, runs[name], ceiling, name, color, width, linestyle=dash)
     if log:
         log_axis(ax.yaxis)
     ax.locator_params(axis="x", integer=True)
@@ -180,14 +174,22 @@ def _lines(
 
 
 def _draw_curves(
-    ax: Axes, curves: Sequence[Sequence[float]], ceiling: float, *, label: str, **style: Any
+    ax: Axes,
+    curves: Sequence[Sequence[float]],
+    ceiling: float,
+    label: str,
+    color: str,
+    linewidth: float = 1.0,
+    alpha: float = 1.0,
+    linestyle: object = "-",
 ) -> None:
     """One line for each curve; values above the ceiling are drawn at it."""
     for i, curve in enumerate(curves):
         finite = [min(value, ceiling) for value in curve if math.isfinite(value)]
-        ax.plot(finite, label=label if i == 0 else None, **style)
+        own = label if i == 0 else None
+        ax.plot(finite, label=own, color=color, lw=linewidth, alpha=alpha, ls=linestyle)
         if finite and len(finite) < len(curve):
-            ax.plot(len(finite) - 1, finite[-1], marker="x", color=style["color"], ms=6)
+            ax.plot(len(finite) - 1, finite[-1], marker="x", color=color, ms=6)
         elif curve and not finite:  # the first value already is not finite: on the upper edge
             edge = ax.get_xaxis_transform()
-            ax.plot(0, 1, marker="x", color=style["color"], ms=6, transform=edge, clip_on=False)
+            ax.plot(0, 1, marker="x", color=color, ms=6, transform=edge, clip_on=False)

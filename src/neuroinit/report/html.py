@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 from neuroinit.plots.style import plain_number
+from neuroinit.run.results.result import Result
 
 UNKNOWN = "–"  # noqa: RUF001  (a dash, as tables have it)
 SHORT = 8  # rows that are seen at one glance
@@ -30,6 +31,15 @@ def number(value: object) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     return plain_number(value)
+
+
+def before_and_after(result: Result, rows: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """The label of each statistic, and its values before and after."""
+    sides = result.before, result.after
+    return [
+        (label, *(number(getattr(stats, name)) if stats else UNKNOWN for stats in sides))
+        for label, name in rows
+    ]
 
 
 def paragraph(text: str, kind: str = "") -> str:

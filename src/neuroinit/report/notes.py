@@ -1,4 +1,7 @@
-"""What a notebook shows of a result, a comparison or a choice: a sentence and a table."""
+"""What a notebook shows of a result, a comparison or a choice: a sentence and a table.
+
+The HTML has no style sheet, so that it takes the notebook's colours.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,17 @@ from html import escape
 from neuroinit.choose.auto_result import AutoResult
 from neuroinit.choose.comparison_table import Comparison
 from neuroinit.report import words
-from neuroinit.report.html import UNKNOWN, number
+from neuroinit.report.html import before_and_after
 from neuroinit.report.verdict import judge
 from neuroinit.run.results.result import Result
 from neuroinit.run.results.text import measured_rows
 
 
 def result_note(result: Result) -> str:
-    """A result for a notebook: the verdict, and the gradients before and after.
-
-    Args:
-        result: What ``optimize`` or ``nio_`` returned.
-
-    Returns:
-        HTML without a style sheet, so that it takes the notebook's colours.
-    """
+    """A result for a notebook: the verdict, and the gradients before and after."""
     verdict = judge(result)
     first = f"{words.LABELS[verdict.status]}."
-    rows = [
-        (label, *(number(getattr(stats, key)) if stats else UNKNOWN for stats in sides))
-        for sides in [(result.before, result.after)]
-        for label, key in measured_rows(result)
-    ]
+    rows = before_and_after(result, measured_rows(result))
     measured = result.before or result.after
     table = _table(("", "before", "after"), rows) if measured else ""
     note = words.cosine_note(result, verdict)
@@ -37,21 +29,13 @@ def result_note(result: Result) -> str:
 
 
 def comparison_note(comparison: Comparison) -> str:
-    """A comparison for a notebook: mean and standard deviation of every method.
-
-    Args:
-        comparison: What ``compare`` returned.
-    """
+    """A comparison for a notebook: mean and standard deviation of every method."""
     head, lines = comparison.rows()
     return _note("", comparison.title(), _table(head, lines))
 
 
 def choice_note(choice: AutoResult) -> str:
-    """The choice of ``auto_`` for a notebook: the winner, the cost, and every candidate.
-
-    Args:
-        choice: What ``auto_`` returned.
-    """
+    """The choice of ``auto_`` for a notebook: the winner, the cost, and every candidate."""
     head, lines = choice.rows()
     return _note(f"{choice.winner}:", choice.verdict, _table(head, lines), choice.costs())
 

@@ -80,8 +80,9 @@ def _measured_problems(result: Result, gamma: float | None) -> tuple[str, str]:
 def bound(result: Result) -> float | None:
     """The gradient norm that NIO holds; ``None`` for other methods and for runs without a step."""
     gamma = result.settings.get("gamma")
-    known = result.settings.get("method") == "NIO" and isinstance(gamma, (int, float))
-    return float(gamma) if known and gamma else None
+    if result.settings.get("method") != "NIO" or not isinstance(gamma, (int, float)):
+        return None
+    return float(gamma) or None
 
 
 def vanished(stats: GradientStats) -> list[str]:

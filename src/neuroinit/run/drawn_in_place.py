@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import nn
@@ -11,13 +11,19 @@ from torch import nn
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic.fixup import FixUp
 from neuroinit.methods.classic.schemes import Kaiming, Orthogonal, TruncNormal, Xavier
-from neuroinit.run import options as o
+from neuroinit.methods.fields import (
+    KaimingFields,
+    OrthogonalFields,
+    TruncNormalFields,
+    XavierFields,
+)
 from neuroinit.run.optimize import optimize
+from neuroinit.run.options import method_and_options, shows_options
 from neuroinit.run.results.result import Result
 
 
-@o.shows_options(o.KaimingFields, Kaiming)
-def kaiming_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
+@shows_options(KaimingFields, Kaiming)
+def kaiming_(model: nn.Module, **fields: Unpack[KaimingFields]) -> Result:
     """Kaiming initialization of a whole model; the fields are those of :class:`Kaiming`.
 
     Example:
@@ -30,8 +36,8 @@ def kaiming_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
     return _draw("kaiming_", Kaiming, model, fields)
 
 
-@o.shows_options(o.XavierFields, Xavier)
-def xavier_(model: nn.Module, **fields: Unpack[o.XavierFields]) -> Result:
+@shows_options(XavierFields, Xavier)
+def xavier_(model: nn.Module, **fields: Unpack[XavierFields]) -> Result:
     """Xavier initialization of a whole model; the fields are those of :class:`Xavier`.
 
     Example:
@@ -43,8 +49,8 @@ def xavier_(model: nn.Module, **fields: Unpack[o.XavierFields]) -> Result:
     return _draw("xavier_", Xavier, model, fields)
 
 
-@o.shows_options(o.OrthogonalFields, Orthogonal)
-def orthogonal_(model: nn.Module, **fields: Unpack[o.OrthogonalFields]) -> Result:
+@shows_options(OrthogonalFields, Orthogonal)
+def orthogonal_(model: nn.Module, **fields: Unpack[OrthogonalFields]) -> Result:
     """Orthogonal initialization of a whole model; the fields are those of :class:`Orthogonal`.
 
     Example:
@@ -56,8 +62,8 @@ def orthogonal_(model: nn.Module, **fields: Unpack[o.OrthogonalFields]) -> Resul
     return _draw("orthogonal_", Orthogonal, model, fields)
 
 
-@o.shows_options(o.TruncNormalFields, TruncNormal)
-def trunc_normal_(model: nn.Module, **fields: Unpack[o.TruncNormalFields]) -> Result:
+@shows_options(TruncNormalFields, TruncNormal)
+def trunc_normal_(model: nn.Module, **fields: Unpack[TruncNormalFields]) -> Result:
     """Truncated normal initialization of a whole model; fields as for :class:`TruncNormal`.
 
     Example:
@@ -69,8 +75,8 @@ def trunc_normal_(model: nn.Module, **fields: Unpack[o.TruncNormalFields]) -> Re
     return _draw("trunc_normal_", TruncNormal, model, fields)
 
 
-@o.shows_options(o.KaimingFields, FixUp)
-def fixup_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
+@shows_options(KaimingFields, FixUp)
+def fixup_(model: nn.Module, **fields: Unpack[KaimingFields]) -> Result:
     """FixUp initialization of a residual network that was built for it, see :class:`FixUp`.
 
     Example:
@@ -84,11 +90,11 @@ def fixup_(model: nn.Module, **fields: Unpack[o.KaimingFields]) -> Result:
 
 
 def _draw(
-    name: str, kind: type[Initialization], model: nn.Module, options: Mapping[str, Any]
+    name: str, kind: type[Initialization], model: nn.Module, options: Mapping[str, object]
 ) -> Result:
     """Draw fresh values and put them in the model."""
-    fields, passed = o.checked_fields(name, kind, dict(options))
-    result = optimize(model, (), None, kind(**fields), **passed)
+    method, passed = method_and_options(name, kind, options)
+    result = optimize(model, (), None, method, **passed)
     result.apply_(model)
     advance_generator()
     return result

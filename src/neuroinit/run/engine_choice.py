@@ -6,13 +6,13 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.process.accelerator import free_device_memory
+from neuroinit.common.sealed_json import JSON, of_kind
 from neuroinit.gradients.engines import Engine, Keep, Stream
 from neuroinit.gradients.passes.graph_checks import check_double_backward
 from neuroinit.gradients.passes.pieces import streamed_pieces, streamed_samples, takes_copies
@@ -47,14 +47,14 @@ class Schedule:
     engine: Engine | None
     microbatch: int | None = None
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> list[str | int | None]:
         """``[engine name, microbatch]``."""
         return [None if self.engine is None else self.engine.name, self.microbatch]
 
     @classmethod
-    def from_json(cls, values: list[Any]) -> Schedule:
+    def from_json(cls, values: JSON) -> Schedule:
         """The inverse of :meth:`to_json`."""
-        name, microbatch = values
+        name, microbatch = of_kind(list, values)
         return cls(None if name is None else ENGINES[name], microbatch)
 
     def with_less_memory(self, problem: Problem, batch: Batch, plan: Plan) -> Schedule | None:

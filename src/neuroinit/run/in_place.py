@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch.nn.functional as F
 from torch import nn
@@ -70,9 +70,9 @@ def nio_(
         options["rate"], options["family"] = rate_of(optimizer), family_of(optimizer)
     if optimizer is None or batches is None or not verify:
         return _learn("nio_", NIO, model, batches, loss_fn, options)
-    fields, passed = o.checked_fields("nio_", NIO, dict(options))
+    method, passed = o.method_and_options("nio_", NIO, options)
     with deferred():  # all ranks change their model, or none does
-        result = optimize_verified(model, batches, loss_fn, NIO(**fields), optimizer, passed)
+        result = optimize_verified(model, batches, loss_fn, method, optimizer, passed)
         result.apply_(model)
     return result
 
@@ -172,11 +172,11 @@ def _learn(
     model: nn.Module,
     batches: Iterable[Batch] | None,
     loss_fn: LossFunction | None,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
 ) -> Result:
     """Run a method on batches and apply its result."""
-    fields, passed = o.checked_fields(name, kind, dict(options))
+    method, passed = o.method_and_options(name, kind, options)
     with deferred():  # all ranks change their model, or none does
-        result = optimize(model, batches, loss_fn, kind(**fields), **passed)
+        result = optimize(model, batches, loss_fn, method, **passed)
         result.apply_(model)
     return result

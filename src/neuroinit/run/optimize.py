@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neuroinit.common.batches import Batch
+from neuroinit.common.batches import Batch, Data
 from neuroinit.common.checks import (
     check_autocast,
     check_callable,
@@ -161,10 +160,10 @@ def _data(
     return () if batches is None else batches
 
 
-def _outputs(problem: Problem) -> Callable[[Tensor], Any]:
+def _outputs(problem: Problem) -> Callable[[Tensor], Data]:
     """A function that computes the model's output at its start values, for given inputs."""
 
-    def outputs(inputs: Tensor) -> Any:
+    def outputs(inputs: Tensor) -> Data:
         with problem.at(problem.unit_scales).session() as session, torch.no_grad():
             return session.output(inputs)
 
@@ -195,7 +194,7 @@ def _problem(
 
 
 def _check(
-    method: Any, engine: str, microbatch: object, memory_limit: object, on_step: object
+    method: Initialization, engine: str, microbatch: object, memory_limit: object, on_step: object
 ) -> None:
     check_instance("method", method, Initialization, "a method such as `NIO()`")
     check_choice("engine", engine, (AUTO, *ENGINES))

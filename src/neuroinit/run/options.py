@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -17,14 +17,13 @@ from torch import Tensor
 from neuroinit.common.layout import Cut
 from neuroinit.common.targets import Targets
 from neuroinit.methods.base import Initialization
-from neuroinit.methods.nio.rules import Rule
-from neuroinit.methods.updates import Update
-from neuroinit.model.arguments.optimizers import OptimizerLike
-from neuroinit.model.parameters.selection import ParameterFilter
+from neuroinit.methods.fields import GradInitFields, LSUVFields, MetaInitFields
+from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.model.problem import ComputeLoss
 from neuroinit.run.loop.run import OnStep
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
+M = TypeVar("M", bound=Initialization)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
@@ -51,120 +50,24 @@ class OptimizeOptions(RunOptions, total=False):
     example: Tensor | Sequence[int] | None
 
 
-class InitializationOptions(TypedDict, total=False):
-    """Fields of every initialization."""
-
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-
-
-class MethodOptions(InitializationOptions, total=False):
-    """Fields of every method that learns scales."""
-
-    steps: int
-    lr: float
-    min_scale: float
-    reinit_zeros: float | None
-    tolerance: float
-
-
-class NIOFields(MethodOptions, total=False):
-    """Fields of :class:`NIO`."""
-
-    gamma: float | str
-    gamma_per_loss: float
-    rate: float | None
-    family: str
-    sub_batches: int | str
-    overlap: float
-    split: str
-    batch_stats: str
-    rule: Rule | None
-    gradients_of: ParameterFilter | None
-    min_bias_scale: float | None
-
-
 class NIOOptions(NIOFields, OptimizeOptions, total=False):
     """Keywords of :func:`nio_`."""
-
-
-class GradInitFields(MethodOptions, total=False):
-    """Fields of :class:`GradInit`."""
-
-    gamma: float
-    eta: float
-    optimizer: str | OptimizerLike
-    normalize: bool
-    through_update: bool
-    overlap: float
-    update: Update
-    gradients_of: ParameterFilter | None
-    min_bias_scale: float | None
 
 
 class GradInitOptions(GradInitFields, OptimizeOptions, total=False):
     """Keywords of :func:`gradinit_`."""
 
 
-class MetaInitFields(MethodOptions, total=False):
-    """Fields of :class:`MetaInit`."""
-
-    momentum: float
-    eps: float
-    update: Update | None
-    scales_of: ParameterFilter | None
-    batch_stats: str
-    sign_flips: bool
-
-
 class MetaInitOptions(MetaInitFields, OptimizeOptions, total=False):
     """Keywords of :func:`metainit_`."""
-
-
-class LSUVFields(InitializationOptions, total=False):
-    """Fields of :class:`LSUV`."""
-
-    steps: int
-    tolerance_var: float
-    tries: int
-    measure: str
-    batch_stats: str
-    redraw: bool
 
 
 class LSUVOptions(LSUVFields, OptimizeOptions, total=False):
     """Keywords of :func:`lsuv_`."""
 
 
-class KaimingFields(InitializationOptions, total=False):
-    """Keywords of :func:`kaiming_` and :func:`fixup_`."""
-
-    mode: str
-    distribution: str
-    nonlinearity: str
-
-
-class XavierFields(InitializationOptions, total=False):
-    """Keywords of :func:`xavier_`."""
-
-    distribution: str
-    nonlinearity: str
-
-
-class OrthogonalFields(InitializationOptions, total=False):
-    """Keywords of :func:`orthogonal_`."""
-
-    nonlinearity: str
-
-
-class TruncNormalFields(InitializationOptions, total=False):
-    """Keywords of :func:`trunc_normal_`."""
-
-    std: float
-
-
 def shows_options(
-    options: type, kind: type[Initialization], *others: Callable[..., Any]
+    options: type, kind: type[Initialization], *others: Callable[..., object]
 ) -> Callable[[Function], Function]:
     """Decorate a function with ``**options`` so that its signature lists them.
 
@@ -184,32 +87,35 @@ def shows_options(
     def decorate(function: Function) -> Function:
         own = inspect.signature(function)
         named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        function.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]
+        function.__dict__["__signature__"] = own.replace(parameters=[*named, *shown])
         return function
 
     return decorate
 
 
-def _text(hint: Any) -> Any:
+def _text(hint: object) -> object:
     """The source text of a type, because evaluating the types of all options takes 50 ms."""
     return getattr(hint, "__forward_arg__", hint)
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
 
 
-def checked_fields(
-    name: str, kind: type[Initialization], options: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split options into fields of a method and options of :func:`optimize`; raise for others.
+def method_and_options(
+    name: str, kind: type[M], options: Mapping[str, object]
+) -> tuple[M, OptimizeOptions]:
+    """Make a method from its fields among the options; raise for unknown options.
 
     Args:
         name: The name of the function that was called, for the error message.
         kind: The class of the method.
         options: The keyword arguments of the function.
+
+    Returns:
+        The method, and the options of :func:`optimize`.
     """
     known = [field.name for field in dataclasses.fields(kind)]
     passed = {k: v for k, v in options.items() if k in OptimizeOptions.__annotations__}
@@ -220,4 +126,5 @@ def checked_fields(
             f"`{unknown[0]}` is not an argument of `{name}` or a field of `{kind.__name__}`. "
             f"The fields are: {', '.join(known)}."
         )
-    return fields, passed
+    make: Callable[..., M] = kind  # which checks the types of its fields
+    return make(**fields), cast(OptimizeOptions, passed)

@@ -85,7 +85,7 @@ class ShardedSession(Session):
         for parameter in self.problem.parameters.values():
             parameter.grad = None
         with guarded(self.problem.shards):
-            loss.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss, retain_graph=retain_graph)
         names = {id(t): n for n, t in self.point.values.items()}
         return tuple(self._gradient_of(names[id(leaf)]) for leaf in leaves)
 
@@ -139,12 +139,8 @@ class ShardedProblem(Problem):
 
     Args:
         model: A module with DTensor parameters.
-        loss_fn: As for :class:`Problem`.
-        compute_loss: As for :class:`Problem`.
-        selection: As for :class:`Problem`.
         shards: The ranks that hold the shards.
-        autocast: As for :class:`Problem`.
-        layout: As for :class:`Problem`.
+        loss_fn, compute_loss, selection, autocast, layout: As for :class:`Problem`.
 
     Attributes:
         copies: Parameter name -> number of ranks that hold the same entries.

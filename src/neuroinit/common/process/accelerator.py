@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 
-def accelerator_module() -> Any:
+def accelerator_module() -> ModuleType | None:
     """torch's module of the accelerator in use, such as ``torch.cuda``; ``None`` without one."""
     if not torch.accelerator.is_available():
         return None
@@ -39,7 +39,7 @@ def seed_devices(seed: int) -> None:
         getattr(module, "manual_seed_all", module.manual_seed)(seed)
 
 
-def _devices(module: Any) -> list[tuple[int, ...]]:
+def _devices(module: ModuleType) -> list[tuple[int, ...]]:
     """For each device, the arguments that select it; `torch.mps` has one device and takes none."""
     if module is getattr(torch, "mps", None):
         return [()]

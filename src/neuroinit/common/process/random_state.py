@@ -8,13 +8,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from neuroinit.common.process.accelerator import random_states, seed_devices, set_random_states
 from neuroinit.common.process.signals import deferred
+
+if TYPE_CHECKING:
+    from numpy import uint32
+    from numpy.typing import NDArray
+
+    NumpyState = tuple[str, NDArray[uint32], int, int, float]
 
 
 class _Seeds:
@@ -75,7 +81,7 @@ class GeneratorStates:
         return not (
             torch.equal(self.torch, now.torch)
             and self.python == now.python
-            and (self.numpy is None or _same(self.numpy, now.numpy))
+            and (self.numpy is None or now.numpy is None or _same(self.numpy, now.numpy))
             and all(torch.equal(a, b) for a, b in zip(self.devices, now.devices, strict=False))
         )
 
@@ -88,14 +94,14 @@ class GeneratorStates:
             sys.modules["numpy"].random.set_state(self.numpy)
 
 
-def _same(state: Any, other: Any) -> bool:
+def _same(state: NumpyState, other: NumpyState) -> bool:
     """Whether two states of numpy's generator are the same."""
     return bool(state[2:] == other[2:] and (state[1] == other[1]).all())
 
 
 def random_state() -> str:
     """The states of all generators as JSON."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "torch": _written(torch.get_rng_state()),
         "devices": [_written(state) for state in random_states()],
         "python": random.getstate(),

@@ -85,7 +85,7 @@ def _measure(config: Config, root: Path, download: bool, repeats: int, threads: 
     method = learned_method(config.method)
     if not isinstance(method, Method):
         raise ValueError(f"`{config.method}` takes no steps whose cost could be measured.")
-    size = config.init_batch_size or config.batch_size
+    size = config.init_size
     data = load(config.data, root, download, max(256, 4 * size), 8, config.image_size)
     torch.manual_seed(config.seed)
     model = build(config.model, data.classes).to(device())

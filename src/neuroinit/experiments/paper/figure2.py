@@ -17,7 +17,7 @@ def draw_figure2(cells: Sequence[Cell], found: Outcomes, path: Path) -> None:
     """Draw the sub-batches of every cell as bars, with the test accuracy beside them."""
     figure, axes = plots.figure(1, width=6.4, height=0.75 * len(cells) + 0.6)
     ax = axes[0, 0]
-    size = cells[0].config.init_batch_size or cells[0].config.batch_size
+    size = cells[0].config.init_size
     for line, cell in enumerate(cells):
         d, r = int(cell.row), float(cell.column)
         for i, (first, last) in enumerate(sub_batches(size, d, r, "reference")):

@@ -86,7 +86,7 @@ def _initial_model(config: Config, data: ImageData) -> nn.Module:
 
 
 def _learn_scales(model: nn.Module, config: Config, data: ImageData, folder: Path) -> None:
-    batches = data.unaugmented(config.init_batch_size or config.batch_size, config.seed)
+    batches = data.unaugmented(config.init_size, config.seed)
     method, checkpoint = learned_method(config.method), folder / "initialization.json"
     optimize(model, batches, method=method, checkpoint=checkpoint).save(folder / "scales.json")
 

@@ -97,7 +97,7 @@ def _imagenet_steps(size: Size) -> tuple[int, int]:
 
 def figure2(size: Size, data: str | None) -> Iterator[Cell]:
     """Figure 2: numbers of sub-batches and overlaps, among them sub-batches of one sample."""
-    samples = size.cifar.init_batch_size or size.cifar.batch_size
+    samples = size.cifar.init_size
     for d, r in ((samples, 0.0), (2, 0.0), (2, 0.6), (4, 0.2)):
         config = _split_config(size, data or size.cifar.data, "cifar10", d, r)
         yield Cell(f"D={d}, r={r:g}", str(d), f"{r:g}", config)

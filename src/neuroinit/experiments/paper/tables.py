@@ -89,7 +89,7 @@ def cost_table(name: str, title: str, cells: Sequence[Cell], costs: dict[str, Co
         rows.append(
             [
                 cell.row,
-                str(cell.config.init_batch_size or cell.config.batch_size),
+                str(cell.config.init_size),
                 f"{cost.seconds:.1f}",
                 f"{cost.seconds / cost.training_seconds:.1f}",
                 f"{cost.megabytes:.0f}",
@@ -127,7 +127,7 @@ def split_table(
         line.append(", ".join(published("table3", "", d, f"r={r:g}") for r in (0, 0.2, 0.4, 0.6)))
         line += [published("table3", "", d, "seconds"), published("table3", "", d, "MB")]
         rows.append(line)
-    size = cells[0].config.init_batch_size or cells[0].config.batch_size
+    size = cells[0].config.init_size
     note = f"{_runs(cells, found)} {cells[0].config.model}, B = {size}. {STEP}".strip()
     return Table(title, header, rows, f"{note} {DIVERGED}" if found else note)
 

@@ -7,9 +7,10 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from neuroinit.common.checks import check_choice, check_count, check_number
+from neuroinit.common.sealed_json import JSON, of_kind
 from neuroinit.experiments.data.augmentation import Augmentation
 
 
@@ -90,18 +91,23 @@ class Config:
                 f"`warmup_epochs = {self.warmup_epochs:g}` is more than `epochs = {self.epochs}`."
             )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JSON]:
         """All fields as values that JSON has."""
-        found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        found: dict[str, JSON] = json.loads(json.dumps(dataclasses.asdict(self)))
         return found
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Config:
+    def from_json(cls, values: JSON) -> Config:
         """The configuration from which :meth:`to_json` made ``values``."""
-        values = dict(values)
-        augmentation = Augmentation(**values.pop("augmentation"))
-        milestones = tuple(values.pop("milestones"))
-        return cls(**values, augmentation=augmentation, milestones=milestones)
+        fields = of_kind(dict, values).copy()
+        augmentation = Augmentation(**fields.pop("augmentation"))
+        milestones = tuple(fields.pop("milestones"))
+        return cls(**fields, augmentation=augmentation, milestones=milestones)
+
+    @property
+    def init_size(self) -> int:
+        """Images per step of the initialization."""
+        return self.init_batch_size or self.batch_size
 
     @property
     def key(self) -> str:

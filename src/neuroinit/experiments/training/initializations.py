@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import torch.nn.functional as F
 from torch import nn
@@ -22,6 +22,7 @@ from neuroinit.experiments.data.split import Batch
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic.fixup import FixUp
 from neuroinit.methods.classic.schemes import Kaiming, Orthogonal, TruncNormal, Xavier
+from neuroinit.methods.fields import GradInitFields
 from neuroinit.methods.gradinit import GradInit
 from neuroinit.methods.lsuv import LSUV
 from neuroinit.methods.metainit import MetaInit
@@ -39,7 +40,7 @@ RULES: dict[str, Callable[[], Initialization] | None] = {
 }
 
 
-def _gradinit(preset: str | None = None, **changes: Any) -> GradInit:
+def _gradinit(preset: str | None = None, **changes: Unpack[GradInitFields]) -> GradInit:
     return GradInit.preset(preset, **changes) if preset else GradInit(**changes)
 
 

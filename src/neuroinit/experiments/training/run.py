@@ -60,7 +60,7 @@ class Run:
 
     def _initialize(self) -> None:
         begun = time.perf_counter()
-        size = self.config.init_batch_size or self.config.batch_size
+        size = self.config.init_size
         result = initialize_(
             self.model,
             self.config.method,

@@ -98,4 +98,5 @@ def chosen_gain(nonlinearity: str, found: float | None, default: str) -> float:
 
 
 def _torch_gain(name: str, slope: float | None = None) -> float:
+    # torch's type is a literal; the name is one of `NAMED_GAINS`
     return float(nn.init.calculate_gain(name, slope))  # type: ignore[arg-type]

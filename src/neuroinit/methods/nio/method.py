@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack
 
 from torch import Tensor
 
@@ -20,11 +20,13 @@ from neuroinit.common.checks import (
     check_instance,
     check_number,
 )
+from neuroinit.common.sealed_json import JSON
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, check_split, make_plan
 from neuroinit.gradients.sub_batches import USUAL
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.nio.common_factor import CommonFactor
+from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.methods.nio.held_norm import HeldNorm
 from neuroinit.methods.nio.presets import PAPER, REFERENCE, preset_fields
 from neuroinit.methods.nio.rules import Rule
@@ -107,7 +109,7 @@ class NIO(Method):
             check_number("min_bias_scale", self.min_bias_scale, 0.0, 1.0, closed=True)
 
     @classmethod
-    def paper(cls, preset: str | None = None, **changes: Any) -> NIO:
+    def paper(cls, preset: str | None = None, **changes: Unpack[NIOFields]) -> NIO:
         """Exactly as in the paper: Alg. 3, Eq. 7, plain steps.
 
         Args:
@@ -119,10 +121,11 @@ class NIO(Method):
             >>> NIO.paper("cifar10-resnet110", steps=10).lr
             0.1
         """
-        return cls(**{**PAPER, **preset_fields(preset), **changes})
+        fields: NIOFields = {**PAPER, **preset_fields(preset), **changes}
+        return cls(**fields)
 
     @classmethod
-    def reference(cls, preset: str | None = None, **changes: Any) -> NIO:
+    def reference(cls, preset: str | None = None, **changes: Unpack[NIOFields]) -> NIO:
         """The authors' released code, with the settings of its ResNet-50 run.
 
         Args:
@@ -133,7 +136,8 @@ class NIO(Method):
             >>> NIO.reference(gamma=3.0).batch_stats
             'batch'
         """
-        return cls(**{**REFERENCE, **preset_fields(preset), **changes})
+        fields: NIOFields = {**REFERENCE, **preset_fields(preset), **changes}
+        return cls(**fields)
 
     def resolve(self, problem: Problem, batch: Batch) -> NIO:
         """``gamma="auto"`` becomes a multiple of the loss with parameters near zero."""
@@ -146,7 +150,7 @@ class NIO(Method):
             gamma = min(max(math.sqrt(loss / self.rate), gamma / 2), 2 * gamma)
         return dataclasses.replace(self, gamma=gamma)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, JSON]:
         """All fields; without a bound ``gamma`` stays ``"auto"``, and ``unit`` is ``L_0``."""
         found = super().settings()
         if not self._rule.bounds_norm:
@@ -162,7 +166,7 @@ class NIO(Method):
         return self._rule.final_scales(scales, state)
 
     @property
-    def second_order(self) -> bool:  # type: ignore[override]
+    def second_order(self) -> bool:
         """Whether the rule differentiates gradients."""
         return self._rule.second_order
 

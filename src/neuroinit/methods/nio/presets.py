@@ -7,11 +7,10 @@ times (the authors' released ResNet-50 configuration has 10, which we take; Swin
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from neuroinit.common.checks import check_choice
+from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.methods.nio.objectives import (
     cosine_and_norm,
     distinct_cosine_and_sum,
@@ -32,8 +31,8 @@ _CIFAR = {
 }
 
 
-def _presets() -> dict[str, dict[str, Any]]:
-    table: dict[str, dict[str, Any]] = {}
+def _presets() -> dict[str, NIOFields]:
+    table: dict[str, NIOFields] = {}
     for data, factor in (("cifar10", 1.0), ("cifar100", 2.0)):
         for model, (lr, overlap, gamma) in _CIFAR.items():
             table[f"{data}-{model}"] = {
@@ -62,14 +61,14 @@ def released_layers(module: nn.Module, key: str, tensor: Tensor) -> bool:
     return isinstance(module, (nn.Conv2d, nn.Linear, nn.LayerNorm)) and key in ("weight", "bias")
 
 
-PAPER: dict[str, Any] = {
+PAPER: NIOFields = {
     "rule": BoundedAscent(cosine_and_norm, largest_norm, Plain()),
     "split": "paper",
     "tolerance": 0.0,
     **PRESETS["cifar10-resnet110"],
 }
 
-REFERENCE: dict[str, Any] = {
+REFERENCE: NIOFields = {
     "rule": BoundedAscent(distinct_cosine_and_sum, mean_norm, TwoMomentAdam()),
     "split": "reference",
     "batch_stats": "batch",
@@ -81,8 +80,9 @@ REFERENCE: dict[str, Any] = {
 }
 
 
-def preset_fields(name: str | None) -> dict[str, Any]:
+def preset_fields(name: str | None) -> NIOFields:
     """The fields of a preset; none without a name."""
-    if name is not None:
-        check_choice("preset", name, tuple(PRESETS))
-    return dict(PRESETS[name]) if name is not None else {}
+    if name is None:
+        return {}
+    check_choice("preset", name, tuple(PRESETS))
+    return PRESETS[name]

@@ -16,6 +16,7 @@ from neuroinit.common.checks import check_callable, check_choice
 from neuroinit.common.errors import warn
 
 OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
+ParameterGroup = dict[str, Any]  # torch's type of an entry of `param_groups`
 FAMILIES = ("sgd", "adam")
 
 
@@ -82,7 +83,7 @@ def others_frozen(model: nn.Module, optimizer: OptimizerLike) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _copied(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
+def _copied(optimizer: Optimizer, memo: dict[int, object]) -> Optimizer:
     """A deep copy with all attributes; ``copy.deepcopy`` copies settings and state only."""
     twin = copy.deepcopy(optimizer, memo)
     for key, value in vars(optimizer).items():
@@ -154,7 +155,7 @@ def _instance(optimizer: OptimizerLike) -> Optimizer:
     return _made_by(optimizer, [torch.zeros(1, requires_grad=True)])
 
 
-def _rate(group: dict[str, Any]) -> float:
+def _rate(group: ParameterGroup) -> float:
     lr, momentum = float(group["lr"]), float(group["momentum"])
     if not momentum:
         return lr

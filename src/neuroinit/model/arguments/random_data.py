@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,8 +92,8 @@ def random_batches(
 
 def in_place_of_data(
     example: Tensor | Sequence[int],
-    run: Callable[[Tensor], Any],
-    loss_fn: Callable[[Tensor, Tensor], Any] | None,
+    run: Callable[[Tensor], object],
+    loss_fn: Callable[[Tensor, Tensor], object] | None,
     seed: int,
 ) -> RandomBatches:
     """Random batches for a classifier; the number of classes is read from its output.

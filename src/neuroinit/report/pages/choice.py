@@ -12,15 +12,7 @@ from neuroinit.report.verdict import OPEN, REPAIRED
 
 
 def choice_page(choice: AutoResult, title: str) -> str:
-    """A page about the choice of ``auto_`` as HTML; it needs no network.
-
-    Args:
-        choice: What ``auto_`` returned.
-        title: Heading and title of the page.
-
-    Returns:
-        The text of an HTML file.
-    """
+    """A page about the choice of ``auto_``, as HTML; it needs no network."""
     check_matplotlib()
     status = OPEN if choice.winner == START else REPAIRED
     label = "Left as it was" if choice.winner == START else "Changed"
@@ -43,7 +35,7 @@ def _facts(choice: AutoResult) -> list[tuple[str, str]]:
 def _details(choice: AutoResult) -> list[tuple[str, str]]:
     """What every method of the winner changed."""
     return [
-        (result.settings.get("method", "Method"), words.changes(result))
+        (str(result.settings.get("method", "Method")), words.changes(result))
         for result in choice.results
     ]
 

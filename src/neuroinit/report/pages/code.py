@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from neuroinit.common.sealed_json import JSON
 from neuroinit.methods.nio.method import NIO
 from neuroinit.run.results.result import Result
 
@@ -14,9 +14,9 @@ def code(result: Result) -> str:
     settings = {k: v for k, v in result.settings.items() if k != "unit"}  # found, not given
     method = settings.pop("method", "NIO")
     name, given = _nearest(settings) if method == "NIO" else (f"ni.{method}", settings)
-    simple = {key: value for key, value in given.items() if not isinstance(value, dict)}
-    lines = [f"    {key}={_literal(value)}," for key, value in simple.items()]
-    lines += [f"    # {k}: {v['name']}(...)" for k, v in given.items() if k not in simple]
+    parts = {key: value for key, value in given.items() if isinstance(value, dict)}
+    lines = [f"    {key}={_literal(value)}," for key, value in given.items() if key not in parts]
+    lines += [f"    # {key}: {value['name']}(...)" for key, value in parts.items()]
     made = [f"method = {name}(", *lines, ")"] if lines else [f"method = {name}()"]
     engine = "" if result.engine == "none" else f', engine="{result.engine}"'
     return "\n".join(
@@ -33,7 +33,7 @@ def code(result: Result) -> str:
     )
 
 
-def _nearest(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _nearest(settings: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]]:
     """The form of NIO that differs in the fewest fields, and these fields."""
     forms = {"ni.NIO": NIO(), "ni.NIO.paper": NIO.paper(), "ni.NIO.reference": NIO.reference()}
     differing = {}
@@ -44,5 +44,5 @@ def _nearest(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return best, differing[best]
 
 
-def _literal(value: Any) -> str:
+def _literal(value: JSON) -> str:
     return repr(tuple(value)) if isinstance(value, list) else repr(value)

@@ -43,15 +43,7 @@ USED = ("Sub-batch", "Gradient norm", "GradCosine")  # of the glossary
 
 
 def comparison_page(comparison: Comparison, title: str) -> str:
-    """A page with all methods of a comparison side by side, as HTML; it needs no network.
-
-    Args:
-        comparison: What ``compare`` returned.
-        title: Heading and title of the page.
-
-    Returns:
-        The text of an HTML file.
-    """
+    """A page with all methods of a comparison side by side, as HTML; it needs no network."""
     check_matplotlib()
     known = [entry for entry in GLOSSARY if entry[0] in USED]
     box = verdict_box(OPEN, "In short", _headline(comparison))

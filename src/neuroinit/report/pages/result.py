@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Any
 
 from neuroinit import plots
+from neuroinit.common.sealed_json import JSON
 from neuroinit.plots.steps import recorded
 from neuroinit.report import words
 from neuroinit.report.html import (
-    UNKNOWN,
     Column,
+    before_and_after,
     definitions,
     number,
     paragraph,
@@ -40,15 +40,7 @@ ROWS = (
 
 
 def result_page(result: Result, title: str) -> str:
-    """A page about a result as HTML; it needs no network.
-
-    Args:
-        result: What ``optimize`` or ``nio_`` returned.
-        title: Heading and title of the page.
-
-    Returns:
-        The text of an HTML file.
-    """
+    """A page about a result of ``optimize`` or ``nio_``, as HTML; it needs no network."""
     check_matplotlib()
     verdict = judge(result)
     sections = [
@@ -78,19 +70,14 @@ def _facts(result: Result) -> list[tuple[str, str]]:
 
 
 def _measured(result: Result, verdict: Verdict) -> str:
-    before, after = result.before, result.after
-    measured = after or before
+    measured = result.after or result.before
     if measured is None:
         return ""
-    rows = [
-        (label, *(number(getattr(stats, key)) if stats else UNKNOWN for stats in (before, after)))
-        for label, key in ROWS
-    ]
     where = "a held-out batch" if result.held_out else "a batch that the steps have used"
     count = len(measured.norms)
     caption = f"Gradients of the untrained model on {where}, in {count} sub-batches"
     note = f"{words.cosine_note(result, verdict)} {_agreement_note(result)}".strip()
-    shown = table(caption, ("", "before", "after"), rows)
+    shown = table(caption, ("", "before", "after"), before_and_after(result, ROWS))
     return f'<div class="pair">{shown}{paragraph(note, "note")}</div>' if note else shown
 
 
@@ -161,7 +148,7 @@ def _settings(result: Result) -> str:
     return f"<details><summary>Show all {len(rows)} settings</summary>{shown}</details>"
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(settings: Mapping[str, JSON], prefix: str = "") -> Iterator[tuple[str, JSON]]:
     for key, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
@@ -169,5 +156,5 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def _plain(value: Any) -> str:
+def _plain(value: JSON) -> str:
     return (", ".join(map(str, value)) or "none") if isinstance(value, list) else number(value)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.errors import warn
 from neuroinit.common.files import FileLock, remove_temporary_files, write_text
 from neuroinit.common.process.random_state import random_state
-from neuroinit.common.sealed_json import plain, sealed, unsealed
+from neuroinit.common.sealed_json import JSON, of_kind, plain, sealed, unsealed
 from neuroinit.distributed.agreement import SAME_START, digests
 from neuroinit.distributed.ranks import Ranks
 from neuroinit.model.problem import Problem
@@ -66,7 +65,7 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str] | None, every: int, ranks: Ranks) -> None:
         self.path = None if path is None else Path(path)
         self.every, self.ranks = every, ranks
-        self.identity: dict[str, Any] = {}
+        self.identity: dict[str, JSON] = {}
         self._lock: FileLock | None = None
         if self.path is not None and ranks.rank == 0:
             self._open(self.path)
@@ -90,7 +89,7 @@ class Checkpoint:
             ) from error
         remove_temporary_files(path)
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> dict[str, JSON] | None:
         data = b""
         if self.ranks.rank == 0 and self.path is not None and self.path.exists():
             data = self.path.read_bytes() or b" "
@@ -105,7 +104,7 @@ class Checkpoint:
         if self.found is None:
             return self.ranks.texts(random_state())
         with self.naming():
-            return [str(text) for text in self.found["random"]]
+            return [str(text) for text in of_kind(list, self.found["random"])]
 
     @contextmanager
     def naming(self) -> Iterator[None]:
@@ -120,8 +119,8 @@ class Checkpoint:
     def identify(
         self,
         problem: Problem,
-        settings: dict[str, Any],
-        schedule: list[Any],
+        settings: Mapping[str, JSON],
+        schedule: Sequence[JSON],
         memory_limit: int | None,
     ) -> None:
         """Describe this run; raise if the ranks, or the file, describe another run.
@@ -155,7 +154,7 @@ class Checkpoint:
     @property
     def same_options(self) -> bool:
         """Whether the earlier run had the same engine, micro-batch and memory limits as options."""
-        known = {} if self.found is None else self.found["identity"]
+        known = {} if self.found is None else of_kind(dict, self.found["identity"])
         return all(known.get(k) == self.identity[k] for k in ("options", "limits"))
 
     def identify_data(self, first: Batch) -> None:
@@ -167,15 +166,16 @@ class Checkpoint:
     def _check(self, keys: set[str]) -> None:
         if self.found is None:
             return
+        known = of_kind(dict, self.found["identity"])
         for key, what in _OTHER.items():
-            if key in keys and self.found["identity"].get(key) != self.identity[key]:
+            if key in keys and known.get(key) != self.identity[key]:
                 raise ValueError(f"The checkpoint `{self.path}` is of another {what}. {_AFRESH}")
 
     def due(self, done: int) -> bool:
         """Whether the state is to be written after ``done`` steps."""
         return self.path is not None and done % self.every == 0
 
-    def write(self, values: dict[str, Any]) -> None:
+    def write(self, values: Mapping[str, JSON]) -> None:
         """Replace the state in the file."""
         if self.path is not None and self.ranks.rank == 0:
             write_text(self.path, sealed({"format": FORMAT, "identity": self.identity, **values}))
@@ -198,7 +198,7 @@ class Checkpoint:
             self._lock.close()
 
 
-def written(tensor: Tensor) -> dict[str, Any]:
+def written(tensor: Tensor) -> JSON:
     """A tensor for JSON, exactly: Python writes as many digits as a float64 needs."""
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),
@@ -207,8 +207,9 @@ def written(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def read_tensor(data: dict[str, Any]) -> Tensor:
+def read_tensor(given: JSON) -> Tensor:
     """The inverse of :func:`written`."""
+    data = of_kind(dict, given)
     values = [float(v) if isinstance(v, str) else v for v in data["values"]]
     dtype = getattr(torch, data["dtype"])
     return torch.tensor(values, dtype=dtype, device="cpu").reshape(data["shape"])

@@ -6,25 +6,26 @@ import functools
 import hashlib
 import json
 import types
-from typing import Any
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from neuroinit.common.batches import END, Batch, map_tensors
+from neuroinit.common.batches import END, Batch, Data, map_tensors
 from neuroinit.common.sample_lists import children, is_container
+from neuroinit.common.sealed_json import JSON
 from neuroinit.common.tensors import fingerprint
 
 
 def batch_digest(batch: Batch) -> str:
     """A digest of all tensors of a batch, also of those that objects hold as attributes."""
-    found: list[Any] = []
+    found: list[JSON] = []
     if batch is not END:
         _add_tensors(batch, found, set())
     return _digest(found)
 
 
-def _add_tensors(part: Any, found: list[Any], seen: set[int]) -> None:
+def _add_tensors(part: Data, found: list[JSON], seen: set[int]) -> None:
     """Describe every tensor in a part of a batch; objects in ``seen`` are left out."""
     if isinstance(part, Tensor) and part.is_nested:
         found.extend(_described(t) for t in part.unbind())
@@ -49,7 +50,7 @@ def function_digest(function: object) -> str:
     return _digest(_described(function))
 
 
-def _described(value: Any) -> Any:
+def _described(value: object) -> JSON:
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return repr(value)
     if isinstance(value, Tensor):
@@ -73,13 +74,13 @@ def _described(value: Any) -> Any:
     return name
 
 
-def _items(mapping: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _items(mapping: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(mapping.items(), key=lambda item: item[0]))
 
 
-def _captured(function: types.FunctionType) -> tuple[Any, ...]:
+def _captured(function: types.FunctionType) -> tuple[object, ...]:
     """The values of captured variables; modules among them are not part of the loss."""
-    found: list[Any] = []
+    found: list[object] = []
     for cell in function.__closure__ or ():
         try:
             value = cell.cell_contents

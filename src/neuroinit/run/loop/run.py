@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from neuroinit.common.batches import END, Batch
 from neuroinit.common.errors import GradientError, NonFiniteError, listed, out_of_memory, warn
 from neuroinit.common.process.signals import allowed
 from neuroinit.common.progress import Progress
+from neuroinit.common.sealed_json import of_kind
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.updates import Position, clamped
 from neuroinit.model.finite import why_not_finite
@@ -76,15 +76,21 @@ class Run:
         if found is None:
             return
         with self.checkpoint.naming():
-            self.taken = int(found["taken"])
+            self.taken = of_kind(int, found["taken"])
             self.now.restore(found, self.checkpoint.same_options)
-            self.problem.traits.independent = dict(found["independent"])
+            self.problem.traits.independent = dict(of_kind(list, found["independent"]))
 
     def _save(self, supply: Supply) -> None:
         """Write everything that the next step depends on to the checkpoint."""
         independent = [list(pair) for pair in self.problem.traits.independent.items()]
-        beside = {"random": self.states, "taken": supply.taken, "independent": independent}
-        self.checkpoint.write({**beside, **self.now.to_json(self.given)})
+        self.checkpoint.write(
+            {
+                "random": self.states,
+                "taken": supply.taken,
+                "independent": independent,
+                **self.now.to_json(self.given),
+            }
+        )
 
     def go(self, batches: Iterable[Batch], progress: bool) -> Result:
         """Step until all steps are done, the scales stop changing, or the batches end."""
@@ -218,7 +224,7 @@ class Run:
             parts.append("above the bound" if bounded else "explodes")
         return "  ".join(parts)
 
-    def _finish(self, supply: Supply, last: Any, stopped: str) -> Result:
+    def _finish(self, supply: Supply, last: Batch, stopped: str) -> Result:
         """Statistics before and after, on a held-out batch if there is one."""
         problem, now = self.problem, self.now
         if not problem.has_loss:

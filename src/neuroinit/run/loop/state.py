@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
-from neuroinit.common.sealed_json import plain, with_numbers
+from neuroinit.common.sealed_json import JSON, of_kind, plain, read_record
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.updates import State
 from neuroinit.run.engine_choice import Schedule
@@ -40,7 +40,7 @@ class RunState:
     still: int = 0
     begun: bool = False
 
-    def to_json(self, given: Initialization) -> dict[str, Any]:
+    def to_json(self, given: Initialization) -> dict[str, JSON]:
         """The state for a checkpoint; of the method, the fields that differ from ``given``."""
         fields = {f.name for f in dataclasses.fields(self.method)}
         resolved = {n: getattr(self.method, n) for n in fields}
@@ -54,16 +54,17 @@ class RunState:
             "still": self.still,
         }
 
-    def restore(self, found: dict[str, Any], same_options: bool) -> None:
+    def restore(self, found: Mapping[str, JSON], same_options: bool) -> None:
         """Continue from the values of :meth:`to_json`.
 
         With the same options the schedule is restored. With others, for example another memory
         limit, it is chosen again.
         """
         self.scales = read_tensor(found["scales"])
-        self.state = {name: read_tensor(data) for name, data in found["state"].items()}
-        self.history = [StepRecord(**with_numbers(record)) for record in found["history"]]
-        self.method = dataclasses.replace(self.method, **found["resolved"])
-        self.blocked, self.still = found["blocked"], int(found["still"])
+        state = of_kind(dict, found["state"])
+        self.state = {name: read_tensor(data) for name, data in state.items()}
+        self.history = [read_record(StepRecord, each) for each in of_kind(list, found["history"])]
+        self.method = dataclasses.replace(self.method, **of_kind(dict, found["resolved"]))
+        self.blocked, self.still = of_kind(list, found["blocked"]), of_kind(int, found["still"])
         if same_options:
             self.schedule, self.begun = Schedule.from_json(found["schedule"]), True

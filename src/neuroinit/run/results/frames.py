@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 from neuroinit.common.errors import needs_extra
 from neuroinit.gradients.statistics.gradient_stats import Record
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-def records_frame(records: Iterable[Record], kind: type[Record], index: str | None = None) -> Any:
+
+def records_frame(
+    records: Iterable[Record], kind: type[Record], index: str | None = None
+) -> DataFrame:
     """One row for each record, one column for each field.
 
     Args:

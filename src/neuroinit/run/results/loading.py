@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 
-from neuroinit.common.sealed_json import unsealed, with_numbers
+from neuroinit.common.sealed_json import JSON, of_kind, read_record, unsealed
 from neuroinit.gradients.statistics.gradient_stats import GradientStats, LayerStats
 from neuroinit.model.parameters.fresh_values import Draw
 from neuroinit.run.results.about import About
 from neuroinit.run.results.result import FORMAT, Result, StepRecord
 
-_TYPES = {
-    "scales": dict,
-    "history": list,
-    "settings": dict,
-    "engine": str,
-    "stopped": str,
-    "held_out": bool,
-    "blocked": list,
-    "drawn": dict,
-    "versions": dict,
-    "digests": dict,
-    "verified": str,
-}
+T = TypeVar("T")
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -59,37 +48,55 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         raise ValueError(f"`{path}` is not a complete result, or is damaged: {error}.") from error
 
 
-def _from_json(data: dict[str, Any]) -> Result:
-    for key, kind in _TYPES.items():
-        if not isinstance(data[key], kind):
-            raise TypeError(f"`{key}` should be a {kind.__name__}, found {data[key]!r:.40}")
-    for name, scale in data["scales"].items():
-        if not _is_number(scale) or not math.isfinite(scale):
-            raise ValueError(f"the scale of `{name}` should be a finite number, found {scale!r}")
-    for name, pair in data["digests"].items():
-        if not isinstance(pair, list) or [type(n) for n in pair] != [int, int]:
-            raise TypeError(f"the digests of `{name}` should be two integers, found {pair!r:.40}")
+def _from_json(data: Mapping[str, JSON]) -> Result:
+    def entry(key: str, kind: type[T]) -> T:
+        return of_kind(kind, data[key], f"`{key}`")
+
+    about = data.get("about")
     return Result(
-        **{key: data[key] for key in _TYPES if key not in ("history", "drawn")},
-        history=[_step(record) for record in data["history"]],
+        scales=_scales(entry("scales", dict)),
+        history=[_step(record) for record in entry("history", list)],
         before=_stats(data["before"]),
         after=_stats(data["after"]),
-        drawn={n: Draw(**draw) for n, draw in data["drawn"].items()},
-        about=About(**data["about"]) if data.get("about") else None,
+        settings=entry("settings", dict),
+        engine=entry("engine", str),
+        stopped=entry("stopped", str),
+        held_out=entry("held_out", bool),
+        blocked=entry("blocked", list),
+        drawn={n: Draw(**of_kind(dict, draw)) for n, draw in entry("drawn", dict).items()},
+        versions=entry("versions", dict),
+        digests=_digests(entry("digests", dict)),
+        verified=entry("verified", str),
+        about=About(**of_kind(dict, about)) if about else None,
     )
 
 
-def _step(data: dict[str, Any]) -> StepRecord:
-    record = StepRecord(**with_numbers(data))
+def _scales(data: dict[str, float]) -> dict[str, float]:
+    for name, scale in data.items():
+        if not _is_number(scale) or not math.isfinite(scale):
+            raise ValueError(f"the scale of `{name}` should be a finite number, found {scale!r}")
+    return data
+
+
+def _digests(data: dict[str, list[int]]) -> dict[str, list[int]]:
+    for name, pair in data.items():
+        if not isinstance(pair, list) or [type(n) for n in pair] != [int, int]:
+            raise TypeError(f"the digests of `{name}` should be two integers, found {pair!r:.40}")
+    return data
+
+
+def _step(data: JSON) -> StepRecord:
+    record = read_record(StepRecord, data)
     for name, value in dict(record).items():
         if not _is_number(value) and not (name == "constrained" and isinstance(value, bool)):
             raise TypeError(f"`{name}` of a step should be a number, found {value!r:.40}")
     return record
 
 
-def _stats(data: dict[str, Any] | None) -> GradientStats | None:
-    if data is None:
+def _stats(given: JSON) -> GradientStats | None:
+    if given is None:
         return None
+    data = of_kind(dict, given)
     norms = torch.tensor(data["norms"], dtype=torch.float64, device="cpu")
     cosines = torch.tensor(data["cosines"], dtype=torch.float64, device="cpu")
     if cosines.shape != (*norms.shape, *norms.shape) or not _is_number(data["loss"]):
@@ -98,7 +105,7 @@ def _stats(data: dict[str, Any] | None) -> GradientStats | None:
         loss=data["loss"],
         norms=norms,
         cosines=cosines,
-        layers=[LayerStats(**with_numbers(layer)) for layer in data["layers"]],
+        layers=[read_record(LayerStats, layer) for layer in data["layers"]],
         batch_stats=data["batch_stats"],
         agreement=float(data.get("agreement", "nan")),  # not in files of older versions
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from neuroinit.common.checks import check_choice
 from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
 from neuroinit.common.process.signals import deferred
-from neuroinit.common.sealed_json import plain, sealed
+from neuroinit.common.sealed_json import JSON, plain, sealed
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.dtensor import whole
 from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
@@ -26,6 +26,9 @@ from neuroinit.run.results.frames import records_frame
 from neuroinit.run.results.reported import Reported
 from neuroinit.run.results.tensor_table import TensorRow, tensor_rows
 from neuroinit.run.results.text import result_text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FORMAT = "neuroinit-result-3"
 
@@ -93,7 +96,7 @@ class Result(Reported):
     history: list[StepRecord]
     before: GradientStats | None
     after: GradientStats | None
-    settings: dict[str, Any]
+    settings: dict[str, JSON]
     engine: str
     stopped: str
     held_out: bool = True
@@ -167,16 +170,24 @@ class Result(Reported):
         """Write the result as JSON; a temporary file is written and then renamed."""
         write_text(path, sealed(self.to_dict(), indent=1))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, JSON]:
         """The result as plain values, as :meth:`save` writes them, without the checksum.
 
         Returns:
             Dicts, lists, strings, numbers and ``None``, ready for ``json.dumps``. Numbers that are
             not finite are the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
         """
-        return _to_json(self)
+        return {
+            "format": FORMAT,
+            **vars(self),
+            "history": [plain(dict(record)) for record in self.history],
+            "drawn": {name: asdict(draw) for name, draw in self.drawn.items()},
+            "before": _stats_to_json(self.before),
+            "after": _stats_to_json(self.after),
+            "about": self.about and dict(self.about),
+        }
 
-    def frame(self, rows: str = "tensors") -> Any:
+    def frame(self, rows: str = "tensors") -> DataFrame:
         """A table of the result as a pandas data frame; needs ``pip install "neuroinit[pandas]"``.
 
         Args:
@@ -196,19 +207,7 @@ class Result(Reported):
         return result_text(self)
 
 
-def _to_json(result: Result) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        **vars(result),
-        "history": [plain(dict(record)) for record in result.history],
-        "drawn": {name: asdict(draw) for name, draw in result.drawn.items()},
-        "before": _stats_to_json(result.before),
-        "after": _stats_to_json(result.after),
-        "about": result.about and dict(result.about),
-    }
-
-
-def _stats_to_json(stats: GradientStats | None) -> dict[str, Any] | None:
+def _stats_to_json(stats: GradientStats | None) -> dict[str, JSON] | None:
     if stats is None:
         return None
     layers = [plain(dict(layer)) for layer in stats.layers]

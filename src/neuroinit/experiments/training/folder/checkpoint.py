@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neuroinit.common.process.random_state import random_state, set_random_state
+from neuroinit.common.sealed_json import of_kind
 from neuroinit.experiments.training.folder.files import read_tensors, write_tensors
 
 
@@ -43,6 +44,5 @@ def restore(path: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, flo
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    set_random_state(stored["random"])
-    notes: dict[str, float] = stored["notes"]
-    return notes
+    set_random_state(of_kind(str, stored["random"]))
+    return of_kind(dict, stored["notes"])

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from neuroinit.common.errors import needs_extra
 from neuroinit.common.files import replacing, write_text
+from neuroinit.common.sealed_json import JSON
 
 
 class Busy(RuntimeError):
@@ -77,7 +77,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
         save_file(separate, temporary, {"notes": json.dumps(notes)})
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, JSON]]:
     """Read the tensors and notes that :func:`write_tensors` wrote."""
     with needs_extra("experiments"):
         from safetensors import safe_open
