@@ -227,21 +227,22 @@ def decided_by_learning(row: Row, branches: tuple[str, ...] = ("small", "zero"))
         tried.append("layers")
     if tried == ["whole"]:
         tried.append("half")
-    diverges = _diverges(row, "own", "once")
-    broken = diagnosed or diverges or blindness(row, "own") <= BLIND
-    if broken:
-        works = (a for a in tried if blindness(row, a) > BLIND)
-        tried = [a for a in works if not _diverges(row, a, "once")]
+    tried = [a for a in tried if _learns(row, a)]
     if not tried:
         return "own"
+    broken = not _learns(row, "own")
     best = min(tried, key=lambda a: mean(row[a]["once"][1] if broken else _scores(row, a, "once")))
-    if diverges:
+    if _diverges(row, "own", "once"):
         return best
     if broken:
         return "own" if _diverges(row, best, "twice") else best
     own = _scores(row, "own", "once")
-    sure = _lower(own, _scores(row, best, "once"), 2.0)
+    sure = _lower(own, _scores(row, best, "once"), 0.0 if diagnosed else 2.0)
     return best if sure and _lower(own, _scores(row, best, "twice"), 0.0) else "own"
+
+
+def _learns(row: Row, arm: str) -> bool:
+    return not _diverges(row, arm, "once") and blindness(row, arm) > BLIND
 
 
 def blindness(row: Row, arm: str) -> float:

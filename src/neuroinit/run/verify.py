@@ -13,12 +13,12 @@ taken of each of them:
 depend on the inputs, and such a network can still lower its loss, by learning how frequent each
 target is. So the *score* of a start is ``L - I``.
 
-- If the model as it is works, the start with the lowest score replaces it, if its score is lower by
-  more than the noise between batches, and not higher at twice the learning rate, where a start
-  close to divergence fails.
-- If it does not work, it is replaced by the start with the lowest loss among those that learn
-  something and do not diverge at either learning rate. It does not work if the default rule calls
-  it dead or exploding, if it diverges, or if it has learned nothing: ``|I| <= BLIND L``.
+A start that diverges or has learned nothing (``|I| <= BLIND L``) is never applied. If the model as
+it is does one of both, it is replaced by the start with the lowest loss, if that does not diverge
+at twice the learning rate. Else it is replaced by the start with the lowest score, if that score is
+lower by more than the noise between batches, and not higher at twice the learning rate, where a
+start close to divergence fails. If the default rule calls the model dead or exploding, any lower
+score is enough.
 """
 
 from __future__ import annotations
@@ -173,7 +173,8 @@ class _Trial:
         )
         self.start, losses = self._trained("training the model as it is", problem.original)
         self.first_loss = abs(losses[0])
-        self.broken = diagnosed or self._diverges(self.start) or self.start.blind
+        self.broken = not self._learns(self.start)
+        self.needed = 0.0 if diagnosed else STANDARD_ERRORS
 
     def decide(self, options: Mapping[str, Option]) -> tuple[str, str]:
         """The name of the best option, or ``""`` if it is not confirmed; and the reason."""
@@ -181,7 +182,7 @@ class _Trial:
             name: self._trained(f"training the result, {name}", self._values(*option))[0]
             for name, option in options.items()
         }
-        usable = {n: seen for n, seen in found.items() if not self.broken or self._works(seen)}
+        usable = {name: seen for name, seen in found.items() if self._learns(seen)}
         if not usable:
             return "", NOT_BETTER
         best = min(usable, key=lambda name: self._rank(usable[name]))
@@ -205,17 +206,14 @@ class _Trial:
         """Whether an option is better than the model as it is, and not close to divergence."""
         if self._diverges(self.start):
             return True
-        if not self.broken and not self._ahead(seen, STANDARD_ERRORS):
+        if not self.broken and not self._ahead(seen, self.needed):
             return False
         phase = "training at a higher learning rate"
         faster, _ = self._trained(phase, self._values(*option), FASTER_STEPS, HIGHER_RATE)
-        return self._works(faster, blind=True) if self.broken else self._ahead(faster, 0.0)
+        return not self._diverges(faster) if self.broken else self._ahead(faster, 0.0)
 
-    def _works(self, seen: _Outcome, blind: bool = False) -> bool:
-        """Whether a start can replace a broken one; ``blind``: also if it has learned nothing."""
-        if self._diverges(seen) or (seen.blind and not blind):
-            return False
-        return bool(seen.learned) or self._ahead(seen, -STANDARD_ERRORS)
+    def _learns(self, seen: _Outcome) -> bool:
+        return not self._diverges(seen) and not seen.blind
 
     def _diverges(self, seen: _Outcome) -> bool:
         return not seen.loss <= DIVERGED * self.first_loss
