@@ -37,6 +37,7 @@ class RowSlices(list[slice]):
         sizes: The number of rows of every piece.
         most: The largest of them.
         equal: Whether all are the same.
+        known: What was computed from them, see ``batched.py``.
     """
 
     def __init__(self, slices: Iterable[slice]) -> None:
@@ -44,6 +45,7 @@ class RowSlices(list[slice]):
         self.sizes = [s.stop - s.start for s in self]
         self.most = max(self.sizes)
         self.equal = min(self.sizes) == self.most
+        self.known: dict[Any, Any] = {}
 
 
 Slices = RowSlices | None
