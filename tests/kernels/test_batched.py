@@ -24,6 +24,23 @@ def test_pieces_apart_and_joined(slices, shape):
     assert torch.equal(pieces.joined(apart), x)
 
 
+@pytest.mark.parametrize("zeros", [True, False])
+@pytest.mark.parametrize("slices", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
+def test_pieces_as_channels(slices, zeros):
+    """Padded with zeros, or with copies of the last row of the same piece."""
+    x = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0))
+    pieces = Batched(RowSlices(slices))
+    channels = pieces.channels(x, zeros)
+    apart = pieces.apart(x, zeros)
+    for k, rows in enumerate(slices):
+        own, count = channels.view(len(channels), 3, 5, 4)[:, k], rows.stop - rows.start
+        assert torch.equal(own, apart[k])
+        assert torch.equal(own[:count], x[rows])
+        padding = torch.zeros_like(x[0]) if zeros else x[rows.stop - 1]
+        assert all(torch.equal(row, padding) for row in own[count:])
+    assert torch.equal(pieces.from_channels(channels), x)
+
+
 @pytest.mark.parametrize("shape", [(), (5,), (5, 4)], ids=str)
 @pytest.mark.parametrize("slices", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
 def test_a_value_of_every_piece_is_repeated_for_its_rows(slices, shape):

@@ -14,6 +14,9 @@ gradients, ``v x`` and ``v^T gy`` of all pieces (float32, one thread, torch 2.13
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -25,25 +28,47 @@ SMALL = 2**14  # entries of a piece up to which a CPU computes all convolutions 
 class Batched:
     """Converts activations ``(rows, ...)`` to one entry a piece, ``(pieces, n, ...)``, and back.
 
+    Pieces of different sizes are padded: with zeros, or with copies of their last row. Copies take
+    one operator, zeros two; they are for products whose other factor is zero there, and for results
+    that are dropped.
+
     Args:
         slices: The rows of every piece.
     """
 
     def __init__(self, slices: RowSlices) -> None:
         self.sizes, self.most, self.equal = slices.sizes, slices.most, slices.equal
-        self.count = len(slices)
+        self.count, self._known = len(slices), slices.known
 
-    def apart(self, x: Tensor) -> Tensor:
-        """``(pieces, n, ...)``, padded with zeros."""
-        if self.equal:
-            return x.reshape(self.count, self.most, *x.shape[1:])
-        padded = x.new_zeros(self.count * self.most, *x.shape[1:])
-        return padded.index_copy(0, self._places(x), x).view(self.count, self.most, *x.shape[1:])
+    def apart(self, x: Tensor, zeros: bool = True) -> Tensor:
+        """``(pieces, n, ...)``, padded."""
+        shape = self.count, self.most, *x.shape[1:]
+        return x.reshape(shape) if self.equal else self._padded(x, zeros, False).view(shape)
 
     def joined(self, x: Tensor) -> Tensor:
         """The inverse of :meth:`apart`."""
         flat = x.reshape(self.count * self.most, *x.shape[2:])
         return flat if self.equal else flat.index_select(0, self._places(x))
+
+    def rows(self, x: Tensor, zeros: bool = True) -> Tensor:
+        """``(pieces, n, features)`` from ``(rows, ..., features)``, padded."""
+        if self.equal:
+            return x.reshape(self.count, -1, x.shape[-1])
+        return self.apart(x, zeros).flatten(1, -2)
+
+    def channels(self, x: Tensor, zeros: bool = True) -> Tensor:
+        """``(n, pieces * channels, ...)`` from ``(rows, channels, ...)``, padded."""
+        if self.equal:
+            return self.apart(x).transpose(0, 1).flatten(1, 2)
+        return self._padded(x, zeros, True).view(self.most, -1, *x.shape[2:])
+
+    def from_channels(self, x: Tensor) -> Tensor:
+        """The inverse of :meth:`channels`."""
+        if self.equal:
+            apart = x.view(self.most, self.count, -1, *x.shape[2:]).transpose(0, 1)
+            return self.joined(apart)
+        flat = x.reshape(self.most * self.count, -1, *x.shape[2:])
+        return flat.index_select(0, self._places(x, True))
 
     def repeated(self, v: Tensor) -> Tensor:
         """``v[k]`` once for every row of piece ``k``: ``(rows, ...)`` from ``(pieces, ...)``."""
@@ -51,9 +76,42 @@ class Batched:
             return v[:, None].expand(-1, self.most, *v.shape[1:]).flatten(0, 1)
         return v.index_select(0, self._places(v) // self.most)
 
-    def _places(self, x: Tensor) -> Tensor:
-        places = [k * self.most + i for k, size in enumerate(self.sizes) for i in range(size)]
-        return torch.tensor(places, device="cpu").to(x.device, non_blocking=True)
+    def _padded(self, x: Tensor, zeros: bool, turned: bool) -> Tensor:
+        if not zeros:
+            return x.index_select(0, self._sources(x, turned))
+        padded = x.new_zeros(self.count * self.most, *x.shape[1:])
+        return padded.index_copy(0, self._places(x, turned), x)
+
+    def _places(self, x: Tensor, turned: bool = False) -> Tensor:
+        """Where every row is in ``(pieces, n)``; turned: in ``(n, pieces)``."""
+
+        def rows() -> list[int]:
+            pairs = [(k, i) for k, size in enumerate(self.sizes) for i in range(size)]
+            return [i * self.count + k if turned else k * self.most + i for k, i in pairs]
+
+        return self._index(x, f"places, {turned}", rows)
+
+    def _sources(self, x: Tensor, turned: bool) -> Tensor:
+        """The row for every place in ``(pieces, n)``, or in ``(n, pieces)``; last rows repeat."""
+
+        def rows() -> list[int]:
+            ends = itertools.accumulate(self.sizes)
+            own = [
+                [end - max(size - i, 1) for i in range(self.most)]
+                for end, size in zip(ends, self.sizes, strict=True)
+            ]
+            return list(itertools.chain(*(zip(*own, strict=True) if turned else own)))
+
+        return self._index(x, f"sources, {turned}", rows)
+
+    def _index(self, x: Tensor, name: str, rows: Callable[[], list[int]]) -> Tensor:
+        """An index on the device of ``x``; copied there once."""
+        key = name, x.device
+        if key not in self._known:
+            index = torch.tensor(rows(), device="cpu")
+            self._known[key] = index.to(x.device, non_blocking=True)
+        found: Tensor = self._known[key]
+        return found
 
 
 def batched(x: Tensor, slices: Slices, most: int | None = None) -> Batched | None:
@@ -67,7 +125,12 @@ def batched(x: Tensor, slices: Slices, most: int | None = None) -> Batched | Non
     if slices is None or len(slices) == 1:
         return None
     fits = slices.equal and (most is None or x.numel() <= most * len(slices))
-    return Batched(slices) if fits or x.device.type != "cpu" else None
+    if not fits and x.device.type == "cpu":
+        return None
+    if Batched not in slices.known:  # every layer asks for it
+        slices.known[Batched] = Batched(slices)
+    found: Batched = slices.known[Batched]
+    return found
 
 
 def row_sums(x: Tensor, slices: Slices) -> Tensor:

@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from neuroinit.kernels.sample_order import SampleOrder
+
 Saved = tuple[Tensor, ...]
 
 
@@ -35,6 +37,7 @@ class RowSlices(list[slice]):
         sizes: The number of rows of every piece.
         most: The largest of them.
         equal: Whether all are the same.
+        known: What was computed from them, see ``batched.py``.
     """
 
     def __init__(self, slices: Iterable[slice]) -> None:
@@ -42,6 +45,7 @@ class RowSlices(list[slice]):
         self.sizes = [s.stop - s.start for s in self]
         self.most = max(self.sizes)
         self.equal = min(self.sizes) == self.most
+        self.known: dict[Any, Any] = {}
 
 
 Slices = RowSlices | None
@@ -63,12 +67,14 @@ class PieceParameters:
             views. The tensor is kept so that no other tensor gets its id.
         losses: ``(mean, losses of the pieces)`` of every loss function that the user's code calls,
             see ``losses.py``; ``None`` if they are not recorded.
+        order: In which order samples are packed.
     """
 
     intervals: tuple[tuple[int, int], ...]
     leaves: dict[int, Tensor]
     derived: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     losses: list[tuple[Tensor, Tensor]] | None = None
+    order: SampleOrder = field(default_factory=SampleOrder)
     _slices: dict[int, RowSlices] = field(default_factory=dict)
 
     def slices(self, x: Tensor) -> RowSlices:

@@ -23,6 +23,7 @@ from neuroinit.kernels.normalization.layer_norm import layer_norm
 from neuroinit.kernels.products.bilinear import READERS
 from neuroinit.kernels.products.linear_and_convolution import linear_or_convolution
 from neuroinit.kernels.recurrent.layers import CELLS, recurrent
+from neuroinit.kernels.sample_order import ORDERING
 
 
 class ReplacedLayers(TorchFunctionMode):
@@ -67,7 +68,14 @@ class ReplacedLayers(TorchFunctionMode):
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The result of a call, or ``None`` if it is left to torch."""
+        pieces = self.context.pieces
+        if name in ORDERING and pieces is not None:
+            found = func(*args, **kwargs)
+            pieces.order.note(name, args, found)
+            return found
         if name in BROADCASTING:
+            if pieces is not None and name == "__getitem__":
+                pieces.order.note_index(args[1])
             return broadcast_parameter(func, args, kwargs, self.context)
         if name in READERS:
             return linear_or_convolution(name, args, kwargs, self.context)
@@ -192,6 +200,7 @@ _WATCHED = {
     *CELLS,
     *BROADCASTING,
     *LOSSES,
+    *ORDERING,
     *_DROPOUT_POSITION,
     *_PLAIN,
     *(function.__name__ for function in _LAYERS),

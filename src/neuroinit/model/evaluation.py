@@ -189,8 +189,11 @@ class Evaluation:
 
     def _reset(self, batch: Batch) -> Batch:
         """Reset the buffers of the model to copies of their values; return a copy of the batch."""
-        if self._context.pieces is not None and self._context.pieces.losses:
-            self._context.pieces.losses.clear()  # they are from a pass that is repeated now
+        pieces = self._context.pieces
+        if pieces is not None:  # what was noted is from a pass that is repeated now
+            pieces.order.clear()
+            if pieces.losses:
+                pieces.losses.clear()
         for module, key, buffer in self.problem.buffers:
             module._buffers[key] = buffer.clone()
         return map_tensors(torch.clone, batch)

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import rnn
 
 from neuroinit.gradients import measures
 from neuroinit.gradients.plan import make_plan
@@ -89,19 +90,114 @@ def test_a_loss_that_takes_a_gradient_through_the_layer(name):
     check(Sequences(*LAYERS[name]).double(), "keep", penalized)
 
 
-def test_packed_sequences_are_left_to_torch():
-    class Packed(nn.Module):
+class Packed(Sequences):
+    """Sequences of different lengths; all outputs and the last states count."""
+
+    def __init__(self, kind, options, pack):
+        super().__init__(kind, options)
+        self.pack = pack
+
+    def forward(self, x):
+        lengths = 1 + (1e6 * x[:, 0, 0].abs()).long() % 5
+        count = self.body.num_layers * (1 + self.body.bidirectional)
+        start = torch.tanh(self.start(x[:, 0])).expand(count, -1, -1)
+        packed, start, undo = self.pack(x if self.first else x.transpose(0, 1), lengths, start)
+        y, end = self.body(packed, (start,) * 2 if self.states == 2 else start)
+        y, _ = rnn.pad_packed_sequence(y, self.first)
+        y = undo(y if self.first else y.transpose(0, 1), 0)
+        ends = [undo(e, 1) for e in (end if self.states == 2 else (end,))]
+        return self.head(y.sum(1)) + sum(e.square().mean((0, 2))[:, None] for e in ends)
+
+
+def kept(x, dim):
+    return x
+
+
+def pack_unsorted(first):
+    def pack(x, lengths, start):
+        return rnn.pack_padded_sequence(x, lengths, first, enforce_sorted=False), start, kept
+
+    return pack
+
+
+def pack_sorted(x, lengths, start):
+    """The order of old tutorials: the model sorts, and undoes it afterwards."""
+    lengths, order = lengths.sort(descending=True)
+    packed = rnn.pack_padded_sequence(x[order], lengths, batch_first=True)
+    return packed, start[:, order], lambda x, dim: x.index_select(dim, order.argsort())
+
+
+def pack_equal(x, lengths, start):
+    return rnn.pack_padded_sequence(x, [x.shape[1]] * len(x), batch_first=True), start, kept
+
+
+def pack_hidden(x, lengths, start):
+    """No call tells that the samples are sorted: their lengths are a list."""
+    order = sorted(range(len(x)), key=lambda i: -lengths[i])
+    packed = rnn.pack_padded_sequence(x[order], lengths[order].tolist(), batch_first=True)
+    undo = torch.tensor(order).argsort()
+    return packed, start[:, order], lambda x, dim: x.index_select(dim, undo)
+
+
+def pack_twice(x, lengths, start):
+    """Sorted by other values before."""
+    order = torch.argsort(x[:, 0, 0])
+    packed = rnn.pack_padded_sequence(x[order], lengths[order], True, enforce_sorted=False)
+    undo = order.argsort()
+    return packed, start[:, order], lambda x, dim: x.index_select(dim, undo)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", LAYERS)
+def test_packed_sequences_in_one_pass(name, engine):
+    torch.manual_seed(0)
+    kind, options = LAYERS[name]
+    model = Packed(kind, options, pack_unsorted(options.get("batch_first", True))).double()
+    assert check(model, engine).traits.separable
+
+
+@pytest.mark.parametrize(
+    ("pack", "separable"),
+    [(pack_sorted, True), (pack_equal, True), (pack_hidden, False), (pack_twice, False)],
+)
+def test_packed_sequences_whose_order_is_known_or_not(pack, separable):
+    torch.manual_seed(0)
+    model = Packed(nn.LSTM, {"bidirectional": True}, pack).double()
+    assert check(model, "keep").traits.separable is separable
+
+
+def test_a_loss_that_takes_a_gradient_through_packed_sequences():
+    torch.manual_seed(0)
+    check(Packed(nn.LSTM, {"num_layers": 2}, pack_unsorted(True)).double(), "keep", penalized)
+
+
+def test_steps_after_the_end_of_a_sequence_do_not_overflow():
+    """The state of an explosive layer goes on growing after the end of a short sequence."""
+
+    class Explosive(nn.Module):
         def __init__(self):
             super().__init__()
-            self.body, self.head = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 3)
+            self.body = nn.RNN(3, 4, batch_first=True, nonlinearity="relu")
+            self.head = nn.Linear(4, 3)
 
         def forward(self, x):
-            lengths = 1 + torch.arange(len(x)) % 5
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
-            return self.head(self.body(packed)[1][0])
+            lengths = torch.where(x[:, 0, 0] > 0, 2, 5)
+            packed = rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+            return self.head(1e-100 * self.body(packed)[1][0])
 
     torch.manual_seed(0)
-    assert not check(Packed().double(), "keep").traits.separable
+    model = Explosive().double()
+    model.body.weight_ih_l0.data.fill_(1.0)
+    model.body.weight_hh_l0.data.fill_(1e100)
+    x = torch.rand(6, 5, 3).double()
+    x[1::2] -= 10
+    batch = x, torch.arange(6) % 3
+    problem = Problem(model, F.cross_entropy)
+    prepared = problem.prepare(batch)
+    plan = make_plan(problem, prepared, 3, 0.0, "cover", "sub-batch")
+    point = problem.at(problem.unit_scales)
+    found = ENGINES["keep"].derivative(point, prepared, plan, lambda m: m.cosine)
+    assert torch.isfinite(found.gradient).all()
 
 
 def test_calls_with_keywords_are_left_to_torch():

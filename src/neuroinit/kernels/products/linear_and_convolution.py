@@ -138,6 +138,8 @@ class _LayerGradients(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         gy, x, w = saved
         w, v = w.to(x.dtype), None if v is None else v.to(x.dtype)
+        if v is not None and v.device.type != "cpu":  # one copy saves one in each of two products
+            v = v.contiguous()
         operator, (by_gy, by_x, _, by_scale, *_) = ctx.operator, ctx.needs_input_grad
         ggy = gs = gx = None
         if a is not None:

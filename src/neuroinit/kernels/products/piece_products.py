@@ -34,35 +34,53 @@ def weight_and_bias_gradients(
     """
     for_w = _batched(operator, x, slices, w) if by_w else None
     for_b = _batched(operator, gy, slices) if by_b else None
-    pieces = for_w or for_b
-    apart = gy if pieces is None else pieces.apart(gy)  # padding takes two operators: once for both
-    if pieces is not None and isinstance(operator, Linear):
-        apart = apart.flatten(1, -2)
-    gw = gb = None
-    if by_w and for_w is None:
-        gw = per_slice(lambda gy, x: operator.weight_gradient(gy, x, w), slices, gy, x)
-    elif for_w is not None:
+    gw = gb = apart = None
+    if for_w is not None:  # padding takes two operators: once for weight and bias
+        apart = _apart(operator, for_w, gy, w)
         gw = _weight_gradients(operator, for_w, apart, x, w)
-    if by_b and for_b is None:
+    elif by_w:
+        gw = per_slice(lambda gy, x: operator.weight_gradient(gy, x, w), slices, gy, x)
+    if for_b is not None:
+        apart = _apart(operator, for_b, gy, None) if apart is None else apart
+        gb = _bias_gradients(operator, for_b, apart)
+    elif by_b:
         gb = per_slice(operator.bias_gradient, slices, gy)
-    elif for_b is not None:
-        gb = apart.sum(1 if isinstance(operator, Linear) else [1, *range(3, apart.dim())])
     return gw, gb
+
+
+def _apart(operator: Operator, pieces: Batched, gy: Tensor, w: Tensor | None) -> Tensor:
+    """``gy`` of all pieces for one product: ``(pieces, rows, out)`` for a linear layer,
+    ``(n, pieces * out, ...)`` for a convolution, ``(pieces, n, out, ...)`` for a 1x1 convolution or
+    if there is no weight.
+    """
+    if isinstance(operator, Linear):
+        return pieces.rows(gy)
+    product = w is None or operator.is_product(w)
+    return pieces.apart(gy) if product else pieces.channels(gy)
 
 
 def _weight_gradients(
     operator: Operator, pieces: Batched, apart: Tensor, x: Tensor, w: Tensor
 ) -> Tensor:
-    """``gw`` of every piece, from ``gy`` of the pieces apart."""
-    x = pieces.apart(x)
+    """``gw`` of every piece, from ``gy`` as :func:`_apart` returns it."""
     if isinstance(operator, Linear):
-        return operator.usual(apart.mT @ x.flatten(1, -2))
+        return operator.usual(apart.mT @ pieces.rows(x, zeros=False))
     if operator.is_product(w):
-        return (_columns(apart) @ _columns(x).mT).view(pieces.count, *w.shape)
+        columns = _columns(pieces.apart(x, zeros=False))
+        return (_columns(apart) @ columns.mT).view(pieces.count, *w.shape)
     groups, shape = _grouped(operator, pieces), (pieces.count * w.shape[0], *w.shape[1:])
     like = w.new_empty(1).expand(shape)  # only the shape is used
-    found = groups.weight_gradient(_as_channels(apart), _as_channels(x), like)
+    found = groups.weight_gradient(apart, pieces.channels(x, zeros=False), like)
     return found.view(pieces.count, *w.shape)
+
+
+def _bias_gradients(operator: Operator, pieces: Batched, apart: Tensor) -> Tensor:
+    """``gb`` of every piece, from ``gy`` as :func:`_apart` returns it."""
+    if isinstance(operator, Linear):
+        return apart.sum(1)
+    if apart.dim() == len(operator.stride) + 3:
+        return apart.sum([1, *range(3, apart.dim())])
+    return apart.sum([0, *range(2, apart.dim())]).view(pieces.count, -1)
 
 
 def input_gradients(operator: Operator, gy: Tensor, x: Tensor, v: Tensor, slices: Slices) -> Tensor:
@@ -71,15 +89,17 @@ def input_gradients(operator: Operator, gy: Tensor, x: Tensor, v: Tensor, slices
     if pieces is None:
         directions = slice_directions(slices, v)
         return _join([operator.input_gradient(gy[s], x[s], v_s) for s, v_s in directions])
-    gy = pieces.apart(gy)
     if isinstance(operator, Linear):
+        gy = pieces.apart(gy, zeros=False)
         return pieces.joined(_unflattened(torch.bmm(gy.flatten(1, -2), operator.usual(v)), gy))
     if operator.is_product(v[0]):
-        return _from_columns(v.flatten(2).mT @ _columns(gy), pieces, x.shape[2:])
+        columns = _columns(pieces.apart(gy, zeros=False))
+        return _from_columns(v.flatten(2).mT @ columns, pieces, x.shape[2:])
+    gy = pieces.channels(gy, zeros=False)
     shape = pieces.most, pieces.count * x.shape[1], *x.shape[2:]
     like = x.new_empty(1).expand(shape)  # only the shape is used
-    found = _grouped(operator, pieces).input_gradient(_as_channels(gy), like, v.flatten(0, 1))
-    return pieces.joined(_as_pieces(found, pieces))
+    found = _grouped(operator, pieces).input_gradient(gy, like, v.flatten(0, 1))
+    return pieces.from_channels(found)
 
 
 def add_forward(
@@ -93,7 +113,7 @@ def add_forward(
     """``total + v x + vb`` with ``v[s]`` and ``vb[s]`` for slice ``s``; ``total`` is changed."""
     pieces = _batched(operator, x, slices, v)
     if pieces is not None:
-        part = _forward(operator, pieces, pieces.apart(x), v, vb)
+        part = _forward(operator, pieces, x, v, vb)
         return part if total is None else total.add_(part)
     directions = slice_directions(slices, v)
     biases: list[Tensor | None] = [None] * len(directions)
@@ -110,17 +130,19 @@ def add_forward(
 def _forward(
     operator: Operator, pieces: Batched, x: Tensor, v: Tensor, vb: Tensor | None
 ) -> Tensor:
+    """``v x + vb`` of all pieces in one product."""
     if isinstance(operator, Linear):
-        rows, v = x.flatten(1, -2), operator.usual(v)
+        x, v = pieces.apart(x, zeros=False), operator.usual(v)
+        rows = x.flatten(1, -2)
         y = rows @ v.mT if vb is None else torch.baddbmm(vb[:, None], rows, v.mT)
         return pieces.joined(_unflattened(y, x))
     if operator.is_product(v[0]):
-        rows = v.flatten(2) @ _columns(x)
+        rows = v.flatten(2) @ _columns(pieces.apart(x, zeros=False))
         rows = rows if vb is None else rows.add_(vb[:, :, None])
-        return _from_columns(rows, pieces, x.shape[3:])
+        return _from_columns(rows, pieces, x.shape[2:])
     bias = None if vb is None else vb.flatten()
-    y = _grouped(operator, pieces).forward(_as_channels(x), v.flatten(0, 1), bias)
-    return pieces.joined(_as_pieces(y, pieces))
+    own = pieces.channels(x, zeros=False)
+    return pieces.from_channels(_grouped(operator, pieces).forward(own, v.flatten(0, 1), bias))
 
 
 def _batched(
@@ -149,16 +171,6 @@ def _from_columns(columns: Tensor, pieces: Batched, size: Sequence[int]) -> Tens
 def _grouped(operator: Convolution, pieces: Batched) -> Convolution:
     """The convolution in which every piece has separate groups."""
     return dataclasses.replace(operator, groups=pieces.count * operator.groups)
-
-
-def _as_channels(x: Tensor) -> Tensor:
-    """``(pieces, n, channels, ...)`` as ``(n, pieces * channels, ...)``."""
-    return x.transpose(0, 1).flatten(1, 2)
-
-
-def _as_pieces(x: Tensor, pieces: Batched) -> Tensor:
-    """The inverse of :func:`_as_channels`."""
-    return x.view(len(x), pieces.count, -1, *x.shape[2:]).transpose(0, 1)
 
 
 def _unflattened(rows: Tensor, like: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from neuroinit.kernels.products.piece_products import (
     weight_and_bias_gradients,
 )
 from neuroinit.kernels.recurrent.cells import Cell
+from neuroinit.kernels.recurrent.packing import Packing
 from neuroinit.kernels.recurrent.through_time import (
     BackwardThroughTime,
     by_step,
@@ -45,6 +46,7 @@ from neuroinit.kernels.recurrent.through_time import (
     curvature,
     forward_through_time,
     plain_gradients,
+    running,
     with_bias,
 )
 
@@ -58,6 +60,7 @@ def recurrence(
     bias: Tensor | None,
     cell: Cell,
     context: KernelContext,
+    packing: Packing | None = None,
 ) -> tuple[Tensor, Tensor]:
     """All outputs ``h`` of shape ``(samples, steps, features)``, and the last ``c``.
 
@@ -68,12 +71,13 @@ def recurrence(
         bias: ``b``, of shape ``(gates * features,)``.
         cell: The cell.
         context: Scales and pieces.
+        packing: The lengths of the sequences; ``None`` if all have the same.
     """
     pieces = context.pieces
     leaves: tuple[Any, ...] = None, None, None
     if pieces is not None:
         leaves = pieces.leaf(weight), pieces.leaf(bias), pieces.slices(u)
-    settings = context.scales.get(id(weight)), *leaves[:2], cell, context, leaves[2]
+    settings = context.scales.get(id(weight)), *leaves[:2], cell, context, leaves[2], packing
     found: tuple[Tensor, Tensor] = _Recurrence.apply(u, *state, weight, bias, *settings)  # type: ignore[no-untyped-call]
     return found
 
@@ -95,34 +99,35 @@ class _Recurrence(torch.autograd.Function):
         cell: Cell,
         context: KernelContext,
         slices: Slices,
+        packing: Packing | None,
     ) -> tuple[Tensor, Tensor]:
         with torch._C.DisableTorchFunction():  # nothing to replace in the many small operators
-            states = forward_through_time(cell, u, h, c, w, b)
+            states = forward_through_time(cell, u, h, c, w, b, packing)
             j = coefficients(cell, u, b, states)  # every backward pass needs them
         ctx.save_for_backward(u, h, c, w, b, scale, *states, *j)
-        ctx.cell, ctx.context, ctx.slices = cell, context, slices
-        return states[1][1:].transpose(0, 1).contiguous(), states[2][-1].clone()
+        ctx.cell, ctx.context, ctx.slices, ctx.packing = cell, context, slices, packing
+        return states[1][1:].transpose(0, 1).contiguous(), _last(states[2][1:], packing)
 
     @staticmethod
     @without_function_mode
     def backward(ctx: Any, saved: Saved, gh: Tensor, gc: Tensor) -> tuple[Tensor | None, ...]:
         u, h, c, w, b, scale, products, hs, cs, *j = saved
-        cell, needed = ctx.cell, ctx.needs_input_grad
+        cell, needed, packing = ctx.cell, ctx.needs_input_grad, ctx.packing
         if ctx.context.second_backward:
-            own = BackwardThroughTime(j, cell, gh, gc, w)
+            own = _backward(j, cell, gh, gc, w, packing)
             gs = dot(own.gq, products) if needed[5] else None
             gb = own.gq.sum((0, 1)) if needed[4] else None
-            return own.gu.transpose(0, 1), own.gh, own.gc, None, gb, gs, *[None] * 5
+            return own.gu.transpose(0, 1), own.gh, own.gc, None, gb, gs, *[None] * 6
         separate = ctx.context.first_backward and ctx.slices is not None
         if ctx.context.first_backward:
             wanted = needed[6:8] if separate else needed[3:5]
-            settings = scale, products, hs, cs, cell, wanted, ctx.slices, *j
+            settings = scale, products, hs, cs, cell, wanted, ctx.slices, packing, *j
             found = _RecurrenceGradients.apply(gh, gc, u, h, c, w, b, *settings)  # type: ignore[no-untyped-call]
         else:
-            found = plain_gradients(cell, (gh, gc), u, h, c, w, b)
+            found = plain_gradients(cell, (gh, gc), u, h, c, w, b, packing)
         by_u, by_h, by_c, gw, gb = found
         by_w, by_b, *by_leaves = leaf_gradients(separate, gw, gb)
-        return by_u, by_h, by_c, by_w, by_b, None, *by_leaves, None, None, None
+        return by_u, by_h, by_c, by_w, by_b, None, *by_leaves, *[None] * 4
 
 
 class _RecurrenceGradients(torch.autograd.Function):
@@ -145,12 +150,13 @@ class _RecurrenceGradients(torch.autograd.Function):
         cell: Cell,
         wanted: Sequence[bool],
         slices: Slices,
+        packing: Packing | None,
         *j: Tensor,
     ) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
-        own = BackwardThroughTime(j, cell, gh, gc, w)
+        own = _backward(j, cell, gh, gc, w, packing)
         ctx.save_for_backward(u, w, b, products, hs, cs, own.gq, own.by_h, own.by_c, *j)
-        ctx.cell, ctx.slices = cell, slices
+        ctx.cell, ctx.slices, ctx.packing = cell, slices, packing
         gq, before = own.gq.transpose(0, 1), hs[:-1].transpose(0, 1)
         gw, gb = weight_and_bias_gradients(LINEAR, gq, before, w, slices, *wanted)
         return own.gu.transpose(0, 1), own.gh, own.gc, gw, gb
@@ -181,7 +187,8 @@ class _RecurrenceGradients(torch.autograd.Function):
         moved, dhs, dcs = [], [dh], [dc]
         for t, j_t in enumerate(by_step(j)):
             moved.append(dhs[-1] @ w.T)
-            dh, dc = cell.push(j_t, du[t], dq[t] + moved[-1], dhs[-1], dcs[-1])
+            pushed = cell.push(j_t, du[t], dq[t] + moved[-1], dhs[-1], dcs[-1])
+            dh, dc = running(ctx.packing, t, *pushed)
             dhs.append(dh)
             dcs.append(dc)
         changes = torch.stack(moved)
@@ -192,4 +199,21 @@ class _RecurrenceGradients(torch.autograd.Function):
         gs = dot(gq, changes) + dot(own.gq, products) if ctx.needs_input_grad[7] else None
         gb = own.gq.sum((0, 1)) if ctx.needs_input_grad[6] else None
         gu = own.gu.transpose(0, 1)
-        return torch.stack(dhs[1:], 1), dc, gu, own.gh, own.gc, None, gb, gs, *[None] * (6 + len(j))
+        by_gc = dc if ctx.packing is None else ctx.packing.last(torch.stack(dcs[1:]))
+        found = torch.stack(dhs[1:], 1), by_gc, gu, own.gh, own.gc, None, gb, gs
+        return *found, *[None] * (7 + len(j))
+
+
+def _last(states: Tensor, packing: Packing | None) -> Tensor:
+    """The state at the end of every sequence, from those after every step."""
+    return states[-1].clone() if packing is None else packing.last(states)
+
+
+def _backward(
+    j: Sequence[Tensor], cell: Cell, gh: Tensor, gc: Tensor, w: Tensor, packing: Packing | None
+) -> BackwardThroughTime:
+    """The pass backward through time, from the gradients by the outputs and the last ``c``."""
+    if packing is None:
+        return BackwardThroughTime(j, cell, gh, gc, w)
+    at_ends = packing.at_ends(gc)
+    return BackwardThroughTime(j, cell, gh, at_ends[-1], w, (None, None, None, at_ends[:-1], None))

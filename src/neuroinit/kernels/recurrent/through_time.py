@@ -9,16 +9,23 @@ import torch
 from torch import Tensor
 
 from neuroinit.kernels.recurrent.cells import Cell, Coefficients
+from neuroinit.kernels.recurrent.packing import Packing
 
 
 def forward_through_time(
-    cell: Cell, u: Tensor, h: Tensor, c: Tensor, w: Tensor, b: Tensor | None
+    cell: Cell,
+    u: Tensor,
+    h: Tensor,
+    c: Tensor,
+    w: Tensor,
+    b: Tensor | None,
+    packing: Packing | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``W h`` of every step, and all states ``h`` and ``c`` from the first on."""
     products, hs, cs, transposed = [], [h], [c], w.T
-    for u_t in u.transpose(0, 1).contiguous():
+    for t, u_t in enumerate(u.transpose(0, 1).contiguous()):
         product = h @ transposed
-        h, c = cell.step(u_t, with_bias(product, b), h, c)
+        h, c = running(packing, t, *cell.step(u_t, with_bias(product, b), h, c))
         products.append(product)
         hs.append(h)
         cs.append(c)
@@ -71,6 +78,12 @@ class BackwardThroughTime:
         self.gh, self.gc = state, gc
 
 
+def running(packing: Packing | None, t: int, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """The states after step ``t``, zero where a sequence has ended: what follows stays finite."""
+    mask = None if packing is None else packing.running[t]
+    return (h, c) if mask is None else (h * mask, c * mask)
+
+
 def with_bias(products: Tensor, b: Tensor | None) -> Tensor:
     """``W h + b`` from ``W h``."""
     return products if b is None else products + b
@@ -109,13 +122,16 @@ def plain_gradients(
     c: Tensor,
     w: Tensor,
     b: Tensor | None,
+    packing: Packing | None,
 ) -> tuple[Tensor | None, ...]:
     """The gradients from operators of torch that can be differentiated any number of times."""
-    inputs, outputs = (u, h, c, w, b), []
+    inputs, outputs, cs = (u, h, c, w, b), [], []
     with torch.enable_grad():
-        for u_t in u.unbind(1):
-            h, c = cell.step(u_t, with_bias(h @ w.T, b), h, c)
+        for t, u_t in enumerate(u.unbind(1)):
+            h, c = running(packing, t, *cell.step(u_t, with_bias(h @ w.T, b), h, c))
             outputs.append(h)
+            cs.append(c)
+        c = c if packing is None else packing.last(torch.stack(cs))
         given = [t for t in inputs if t is not None and t.requires_grad]
         found = torch.autograd.grad(
             [torch.stack(outputs, 1), *([c] if c.requires_grad else [])],
