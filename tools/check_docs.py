@@ -228,7 +228,7 @@ def _fresh() -> str:
 def _unseen() -> str:
     from benchmarks.comparisons.unseen import UNSEEN, overview, tables
 
-    return "\n\n".join([overview(), *map(tables, UNSEEN)])
+    return "\n\n".join([overview(), *map(tables, (*UNSEEN, "letters"))])
 
 
 def _zoo() -> str:

@@ -20,7 +20,8 @@ from neuroinit.plots.style import BEFORE as OTHER
 FIGURE = Path(__file__).parents[2] / "docs" / "evidence" / "conclusions.png"
 NAMES = dict(zip(("LSUV", *PRESENT), ("LSUV", "nio_", "auto_"), strict=True))
 PANELS = {
-    "letters": "twelve networks, letters",
+    "quadrants": "seven networks, quadrants of images",
+    "sequences": "seven networks, sequences",
     "other": "twelve networks, CIFAR-10",
     "digits": "nine networks, digits",
 }
@@ -41,15 +42,16 @@ def gains(suite: str) -> list[tuple[str, Compared, int]]:
 
 
 def draw(path: Path = FIGURE) -> None:
-    """Three panels: a suite each, a line a method."""
-    figure, axes = plots.figure(3, 1, width=3.9, height=1.9)
-    for ax, (suite, title) in zip(axes[0], PANELS.items(), strict=True):
+    """Four panels: a suite each, a line a method."""
+    figure, axes = plots.figure(2, 2, width=4.6, height=1.9)
+    panels = (ax for row in axes for ax in row)
+    for ax, (suite, title) in zip(panels, PANELS.items(), strict=True):
         lines = gains(suite)
         for place, (_, gain, _) in enumerate(lines):
             color = OTHER if place == 0 else AFTER
             ax.plot([gain.low, gain.high], [place, place], color=color, linewidth=2)
             ax.plot([gain.mean], [place], marker="o", color=color, markersize=6)
-            text = f"+{gain.mean:.1f}"
+            text = f"{gain.mean:+.1f}"
             ax.annotate(
                 text,
                 (gain.mean, place),
@@ -62,7 +64,7 @@ def draw(path: Path = FIGURE) -> None:
         ax.axvline(0, color=SOFT, linewidth=0.8)
         ax.set_yticks(range(len(lines)), [f"{n}\n{count} cells" for n, _, count in lines])
         ax.set_ylim(len(lines) - 0.4, -0.7)
-        ax.set_xlim(-3, 40)
+        ax.set_xlim(-20, 50)
         ax.grid(visible=False, axis="y")
         ax.set_title(title, fontsize=NORMAL, loc="left", color=INK)
         ax.set_xlabel("more cells that train than as they are, points", fontsize=NORMAL)

@@ -21,11 +21,12 @@ from benchmarks.trainability.suites import SUITES
 OURS = {
     "nio_ for the optimizer": "`nio_(..., optimizer=)`, first form",
     "nio_ of 2026-11-18": "`nio_(..., optimizer=)`, second form",
-    "nio_ with branches": "`nio_(..., optimizer=)`",
+    "nio_ with branches": "`nio_(..., optimizer=)`, third form",
+    "nio_ by what is learned": "`nio_(..., optimizer=)`",
     "auto_ of 2026-11-18": "`auto_`",
 }
-PRESENT = ("nio_ with branches", "auto_ of 2026-11-18")
-UNSEEN = ("letters", "other", "digits")  # networks that decided no number of the present forms
+PRESENT = ("nio_ by what is learned", "auto_ of 2026-11-18")
+UNSEEN = ("quadrants", "sequences", "other", "digits")  # they decided no number of these forms
 OTHERS = ("warmup of one epoch", "LSUV", "GradInit", "MetaInit", "NIO, paper's form")
 SHOWN = {BEFORE: BEFORE, **{m: m for m in OTHERS}, **OURS}
 LOWER = 0.05  # a share of the test images

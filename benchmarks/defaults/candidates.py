@@ -44,8 +44,7 @@ from neuroinit.experiments.data.split import Split
 from neuroinit.experiments.training.simple_loop import train
 from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.problem import Problem
-from neuroinit.run.rollout import Rollout, lead, mean, split_batches
-from neuroinit.run.verify import BLIND
+from neuroinit.run.rollout import NOTHING, Rollout, lead, mean, split_batches
 
 RESULTS = Path(__file__).with_name("candidates.jsonl")
 SEEDS = (4, 5)
@@ -242,10 +241,10 @@ def decided_by_learning(row: Row, branches: tuple[str, ...] = ("small", "zero"))
 
 
 def _learns(row: Row, arm: str) -> bool:
-    return not _diverges(row, arm, "once") and blindness(row, arm) > BLIND
+    return not _diverges(row, arm, "once") and learned_share(row, arm) > NOTHING
 
 
-def blindness(row: Row, arm: str) -> float:
+def learned_share(row: Row, arm: str) -> float:
     """What was learned in 12 steps, as a share of the loss; 0 for nothing."""
     losses, learned = row[arm]["once"][1], row[arm]["learned"]["once"]
     return math.sqrt(mean([x * x for x in learned])) / abs(mean(losses))
@@ -300,7 +299,7 @@ def shares() -> str:
     ]
     rows = [row for row in read() if not _diverges(row, "own", "once")]
     for low, high in itertools.pairwise(SHARES):
-        own = [row for row in rows if low <= blindness(row, "own") < high]
+        own = [row for row in rows if low <= learned_share(row, "own") < high]
         trained = sum(_trains(row, "own") for row in own)
         could = sum(any(_trains(row, a) for a in SCALED if a in row) for row in own)
         name = f"below {high:g}" if not low else f"{low:g} to {high:g}"

@@ -10,15 +10,15 @@ taken of each of them:
     learned   I = mean_s L(x, y_s) - L(x, y),    y_s: the targets of other samples
 
 ``I`` is what a network has learned about inputs and targets together. It is 0 if the outputs do not
-depend on the inputs, and such a network can still lower its loss, by learning how frequent each
-target is. So the *score* of a start is ``L - I``.
+depend on the inputs. Such a network can still lower its loss, by learning how frequent each target
+is. So the *score* of a training is ``L - I``.
 
-A start that diverges or has learned nothing (``|I| <= BLIND L``) is never applied. If the model as
-it is does one of both, it is replaced by the start with the lowest loss, if that does not diverge
-at twice the learning rate. Else it is replaced by the start with the lowest score, if that score is
-lower by more than the noise between batches, and not higher at twice the learning rate, where a
-start close to divergence fails. If the default rule calls the model dead or exploding, any lower
-score is enough.
+1. A training that diverges, or that has learned nothing, ``|I| <= NOTHING L``, never wins.
+2. If the training of the unchanged model is of this kind, the start with the lowest loss replaces
+   it, unless that diverges at twice the learning rate.
+3. Else the start with the lowest score replaces it, if the score is lower by more than the noise
+   between batches, and not higher at twice the learning rate, where a start close to divergence
+   fails. If the default rule calls the model dead or exploding, any lower score is enough.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import itertools
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -42,14 +41,13 @@ from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.results.result import Result
-from neuroinit.run.rollout import Rollout, lead, mean, split_batches
+from neuroinit.run.rollout import Outcome, Rollout, lead, mean, split_batches
 
 STEPS = 12  # steps of a training; there are at most three of these
 FASTER_STEPS = 18  # steps of the training at a higher learning rate: 54 steps in all
 HIGHER_RATE = 2.0  # factor of the learning rate
 STANDARD_ERRORS = 2.0  # by which the score of a result has to be lower
 DIVERGED = 2.0  # a loss above this multiple of the first loss
-BLIND = 1e-3  # of the loss; below it 2 of 93 starts trained (docs/evidence/defaults.md)
 WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
 BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
 NOT_BETTER = (
@@ -126,37 +124,6 @@ def _changes(result: Result) -> bool:
     return bool(result.drawn) or any(scale != 1 for scale in result.scales.values())
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """What a short training has reached on the validation batches.
-
-    Args:
-        losses: The loss of every batch.
-        learned: By how much it is lower than with the targets of other samples; empty if the
-            targets are not known.
-    """
-
-    losses: list[float]
-    learned: list[float]
-
-    @property
-    def loss(self) -> float:
-        return mean(self.losses)
-
-    @property
-    def scores(self) -> list[float]:
-        """``L - I`` of every batch; the loss alone if the targets are not known."""
-        if not self.learned or not math.isfinite(self.loss):
-            return self.losses
-        return [loss - own for loss, own in zip(self.losses, self.learned, strict=True)]
-
-    @property
-    def blind(self) -> bool:
-        """Whether the network has learned nothing about its inputs."""
-        size = math.sqrt(mean([own**2 for own in self.learned])) if self.learned else math.inf
-        return size <= BLIND * abs(self.loss)
-
-
 class _Trial:
     def __init__(
         self,
@@ -190,7 +157,7 @@ class _Trial:
             return "", NOT_BETTER
         return best, self._reason(best, usable[best])
 
-    def _rank(self, seen: _Outcome) -> float:
+    def _rank(self, seen: Outcome) -> float:
         return seen.loss if self.broken else mean(seen.scores)
 
     def _values(self, result: Result, share: float) -> dict[str, Tensor]:
@@ -202,7 +169,7 @@ class _Trial:
             values[name] = values[name] * scale**share
         return values
 
-    def _confirmed(self, option: Option, seen: _Outcome) -> bool:
+    def _confirmed(self, option: Option, seen: Outcome) -> bool:
         """Whether an option is better than the model as it is, and not close to divergence."""
         if self._diverges(self.start):
             return True
@@ -212,23 +179,23 @@ class _Trial:
         faster, _ = self._trained(phase, self._values(*option), FASTER_STEPS, HIGHER_RATE)
         return not self._diverges(faster) if self.broken else self._ahead(faster, 0.0)
 
-    def _learns(self, seen: _Outcome) -> bool:
-        return not self._diverges(seen) and not seen.blind
+    def _learns(self, seen: Outcome) -> bool:
+        return not self._diverges(seen) and not seen.learned_nothing
 
-    def _diverges(self, seen: _Outcome) -> bool:
+    def _diverges(self, seen: Outcome) -> bool:
         return not seen.loss <= DIVERGED * self.first_loss
 
-    def _ahead(self, seen: _Outcome, errors: float) -> bool:
+    def _ahead(self, seen: Outcome, errors: float) -> bool:
         """Whether scores are lower than at the start by more than ``errors`` standard errors."""
         if not math.isfinite(seen.loss):
             return False
         gain, noise = lead(self.start.scores, seen.scores)
         return gain > errors * noise if errors else gain >= 0
 
-    def _reason(self, name: str, seen: _Outcome) -> str:
+    def _reason(self, name: str, seen: Outcome) -> str:
         diverges = self._diverges(self.start)
         other = "diverges" if diverges else f"reaches {self.start.loss:.4g}"
-        if not diverges and self.start.blind:
+        if not diverges and self.start.learned_nothing:
             other += " and learns nothing about its inputs"
         return (
             f"applied {name}: loss {seen.loss:.4g} after {STEPS} training steps, where the "
@@ -237,14 +204,13 @@ class _Trial:
 
     def _trained(
         self, phase: str, values: dict[str, Tensor], steps: int = STEPS, rate: float = 1.0
-    ) -> tuple[_Outcome, list[float]]:
+    ) -> tuple[Outcome, list[float]]:
         """Train; return the outcome on the validation batches, and the training losses."""
         self.bar.show(self.done, phase)
         self.done += steps
         rollout = Rollout(self.problem, values, self.optimizer, rate)
         rollout.train(itertools.cycle(self.training), steps)
-        seen = _Outcome(rollout.evaluate(self.validation), rollout.learned(self.validation))
-        return seen, rollout.losses
+        return rollout.outcome(self.validation), rollout.losses
 
 
 def _in_part(result: Result, problem: Problem, share: float, reason: str) -> Result:
