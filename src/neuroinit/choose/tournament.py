@@ -21,8 +21,8 @@ from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32
-from neuroinit.distributed.same_tensors import check_same_tensors
 from neuroinit.distributed.ranks import ALONE, Ranks
+from neuroinit.distributed.same_tensors import check_same_tensors
 from neuroinit.methods.base import Initialization
 from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.parameters.selection import unwrap
