@@ -16,7 +16,7 @@ from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import flatten, sum_dtype, unflatten, zeros_if_missing
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, part_of
-from neuroinit.kernels.function_mode import differentiate
+from neuroinit.kernels.function_mode import differentiate_graphs
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
@@ -187,13 +187,7 @@ def _vector_jacobian(
     theta: list[Tensor], outputs: tuple[Tensor, ...], v: Tensor, create_graph: bool = False
 ) -> tuple[Tensor, ...]:
     """The derivative of ``<outputs, v>`` by ``theta``; zeros for tensors it does not depend on."""
-    parts = unflatten(v, outputs)
-    live = [(o, part) for o, part in zip(outputs, parts, strict=True) if o.requires_grad]
-    found: tuple[Tensor | None, ...] = (None,) * len(theta)
-    if live:
-        found = differentiate(
-            [o for o, _ in live], theta, [part for _, part in live], create_graph=create_graph
-        )
+    found = differentiate_graphs(outputs, theta, unflatten(v, outputs), create_graph)
     return zeros_if_missing(found, theta)
 
 

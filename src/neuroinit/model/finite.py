@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -29,6 +30,12 @@ def check_losses(losses: Tensor) -> None:
             f"The loss is not finite: {bad[0].item()}. The start is too large, the inputs are not "
             "finite, or the learning rate `lr` of the scales is too high."
         )
+
+
+def check_finite(value: float, what: str) -> None:
+    """Raise if a number is not finite; ``what`` is the subject of the sentence."""
+    if not math.isfinite(value):
+        raise NonFiniteError(f"{what} is not finite: {value}.")
 
 
 def check_graph(loss: Tensor) -> None:
