@@ -25,7 +25,7 @@ ALL = 2**62  # entries of gradients held at once: no limit
 class Record:
     """A frozen dataclass whose fields can also be read as ``record["field"]``."""
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Any:  # the type of the field, which the key decides
         if key not in self.keys():
             raise KeyError(key)
         return getattr(self, key)
