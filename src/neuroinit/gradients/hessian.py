@@ -35,7 +35,7 @@ def gradient_and_product(
     """``H v`` for ``v = direction(loss, g)``, with loss and gradient ``g`` of the first sub-batch.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
         direction: Returns ``v``, from the loss and from ``g``, the gradient by all parameters as a
@@ -89,7 +89,7 @@ def curvature_derivative(
     ranks, four passes hold the graph of one piece at a time.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: The pieces of its one sub-batch.
         function: ``function(g, h)``, a scalar.

@@ -83,11 +83,12 @@ def losses_of_pieces(
     target: Any,
     pieces: Sequence[tuple[int, int]],
 ) -> Tensor | None:
-    """The mean losses of pieces by ``torch.vmap``: as many operators as for one piece.
+    """The mean losses of pieces by ``torch.vmap``, with as many operators as for one piece.
 
-    Pieces of every size take a call of their own, of about the operators of two calls in a loop.
-    ``None`` leaves them to a loop: on a CPU, where operators are cheap and ``vmap`` is not; for
-    many different sizes; and for losses that cannot be vectorized.
+    There is one call for every size of pieces; it launches about as many operators as two calls in
+    a loop. Returns ``None`` if the caller should loop over the pieces: on a CPU, where operators
+    cost little and ``vmap`` does not; for many different sizes; and for losses that cannot be
+    vectorized.
 
     Args:
         loss_fn: A scalar mean, or one loss a sample.

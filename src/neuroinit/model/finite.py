@@ -14,7 +14,8 @@ from neuroinit.common.errors import NonFiniteError, ZeroGradientError, listed
 
 IGNORED = -100  # the label that cross-entropy ignores
 _TOO_LARGE = (
-    "The start is too large: shrink it first, or compute in a wider dtype with `model.double()`."
+    "The initial weights are too large: scale them down, or compute in a wider dtype with "
+    "`model.double()`."
 )
 _NO_EFFECT = (
     "The loss does not depend on the parameters: look for dead activations, a saturated output "
@@ -27,8 +28,8 @@ def check_losses(losses: Tensor) -> None:
     bad = losses[~torch.isfinite(losses)]
     if len(bad):
         raise NonFiniteError(
-            f"The loss is not finite: {bad[0].item()}. The start is too large, the inputs are not "
-            "finite, or the learning rate `lr` of the scales is too high."
+            f"The loss is not finite: {bad[0].item()}. The initial weights are too large, the "
+            "inputs are not finite, or the learning rate `lr` of the scales is too high."
         )
 
 

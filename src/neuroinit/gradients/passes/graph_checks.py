@@ -27,7 +27,7 @@ def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forwa
     Custom ``autograd.Function`` classes are tested, see :func:`_check_custom_functions`.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         piece: The samples ``(start, stop)``.
         one_forward: The piece is a slice of one forward pass of the whole batch.

@@ -131,7 +131,7 @@ def measure(point: Point, batch: Batch, plan: Plan, held: int | None = None) -> 
     """The statistics of a batch at a point.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
         held: Most gradients that are held at once; the others are computed again for every group.
