@@ -1,13 +1,13 @@
 """``neuroinit init``."""
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from neuroinit import cli
 from neuroinit.experiments.models import build
+from neuroinit.run.results.loading import load_result
+from tests.report.parsed import read
 
 
 def test_the_checkpoint_loads(tmp_path, capsys):
@@ -16,10 +16,10 @@ def test_the_checkpoint_loads(tmp_path, capsys):
     assert cli.main(["init", "--data", "digits", *arguments]) == 0, capsys.readouterr().err
     model = build("resnet-8-nobn")
     model.load_state_dict(load_file(out))
-    scales = json.loads(out.with_suffix(".json").read_text())["scales"]
-    assert set(scales) <= set(dict(model.named_parameters()))
-    assert "resnet-8-nobn" in out.with_suffix(".html").read_text()
-    assert "up to 2 steps of NIO, 64 images each" in capsys.readouterr().err
+    result = load_result(out.with_suffix(".json"))
+    assert set(result.scales) <= set(dict(model.named_parameters()))
+    assert (result.settings["method"], result.settings["steps"]) == ("NIO", 2)
+    assert "resnet-8-nobn" in read(out.with_suffix(".html")).all("title")[0].words()
 
 
 def test_a_model_of_ones_own(tmp_path, monkeypatch, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 import neuroinit as ni
 from neuroinit.report.html import Column, number, sortable_table
-from neuroinit.report.svg import _styled, inline_svg
+from neuroinit.report.svg import VARIABLES, _styled, inline_svg
 from tests.report.parsed import Tree
 
 pytest.importorskip("matplotlib", reason='needs pip install "neuroinit[report]"')
@@ -54,8 +54,9 @@ def test_two_charts_share_no_id(exploding):
 def test_colours_are_variables_of_the_page(exploding, comparison):
     for figure in (ni.plots.batches(exploding), ni.plots.curves(comparison)):
         text = inline_svg("name", figure, "title", "description")
-        assert "var(--" in text
-        assert not re.search(r"(fill|stroke):\s*#", text)
+        values = set(re.findall(r"\b(?:fill|stroke):\s*([^;\"]+)", text)) - {"none"}
+        assert values
+        assert values <= {f"var({variable})" for variable in VARIABLES.values()}
 
 
 def test_titles_are_escaped(exploding):

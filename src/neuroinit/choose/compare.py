@@ -25,8 +25,8 @@ from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.process.random_state import isolated, seed_all
 from neuroinit.common.process.signals import allowed
 from neuroinit.common.progress import Progress
-from neuroinit.distributed.agreement import check_same_tensors
 from neuroinit.distributed.ranks import Ranks, ranks
+from neuroinit.distributed.same_tensors import check_same_tensors
 from neuroinit.gradients.statistics.gradient_stats import GradientStats, measure
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.warmup import Warmup

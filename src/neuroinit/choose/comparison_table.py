@@ -202,12 +202,10 @@ class Comparison(Sequence[ComparisonRecord], Reported):
         return f"{methods}, {seeds}: mean ± standard deviation"
 
     def _before(self, column: str) -> str:
-        first = [r for r in self.records if r.method == self.methods[0]]
         name = f"{column}_before"
-        known = name in first[0].keys()  # noqa: SIM118
-        if not known:
+        if name not in self.records[0].keys():  # noqa: SIM118
             return "-"
-        return _cell(*_mean_and_deviation([r[name] for r in first if math.isfinite(r[name])]))
+        return _cell(*self.summary(name)[self.methods[0]])
 
     def _known(self, column: str) -> bool:
         return any(math.isfinite(record[column]) for record in self.records)

@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +20,14 @@ from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32
-from neuroinit.distributed.agreement import check_same_tensors
 from neuroinit.distributed.ranks import ALONE, Ranks
+from neuroinit.distributed.same_tensors import check_same_tensors
 from neuroinit.methods.base import Initialization
 from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.optimize import optimize
+from neuroinit.run.options import OptimizeOptions
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Rollout, mean, split_batches
 
@@ -71,8 +71,13 @@ class Tournament:
         self.ranks = ranks
         check_same_tensors(ranks, self.problem.original)
         self.model, self.optimizer = unwrap(model), optimizer
-        self.loss: dict[str, Any] = {"loss_fn": loss_fn, "compute_loss": compute_loss}
-        self.loss |= {"cut": layout.custom, "batch_dim": layout.dim}
+        self.loss_fn = loss_fn
+        self.options: OptimizeOptions = {
+            "compute_loss": compute_loss,
+            "cut": layout.custom,
+            "batch_dim": layout.dim,
+            "progress": False,
+        }
         least = 2 if self.problem.batch_norms else 1
         self.validation, self.training = split_batches(batches, least, layout, ranks)
         self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
@@ -130,21 +135,18 @@ class Tournament:
         with self._restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about starts that may not be applied
             for method in methods:
-                data: Sequence[Batch] = self.training if method.steps else ()
-                found = optimize(
-                    self.model, data, method=method, progress=False, **self._loss_for(method)
-                )
+                found = self._run(method)
                 found.apply_(self.model)
                 results.append(found)
             return results, self._values()
 
-    def _loss_for(self, method: Initialization) -> dict[str, Any]:
-        """The loss if a method needs it; without one, no statistics are measured, to save time."""
+    def _run(self, method: Initialization) -> Result:
+        """Run a method, with the loss if it needs one; without, no statistics are measured."""
         if not method.steps:
-            return {"loss_fn": None}
-        if method.needs_loss or self.loss["compute_loss"] is not None:
-            return self.loss
-        return {**self.loss, "loss_fn": None}
+            return optimize(self.model, (), None, method, progress=False)
+        needed = method.needs_loss or self.options["compute_loss"] is not None
+        loss_fn = self.loss_fn if needed else None
+        return optimize(self.model, self.training, loss_fn, method, **self.options)
 
     def _values(self) -> dict[str, Tensor]:
         return {n: at_least_float32(p.detach().clone()) for n, p in self.model.named_parameters()}

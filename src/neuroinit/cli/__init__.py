@@ -1,4 +1,4 @@
-"""The ``neuroinit`` command."""
+"""The ``neuroinit`` command; internal, the command itself is public."""
 
 from neuroinit.cli.interrupt import exit_on_interrupt
 

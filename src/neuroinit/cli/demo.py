@@ -6,6 +6,7 @@ import json as json_module
 import time
 from pathlib import Path
 
+from neuroinit.cli.outputs import check_folder
 from neuroinit.common.checks import check_count
 from neuroinit.common.errors import needs_extra
 from neuroinit.common.progress import Progress
@@ -35,8 +36,7 @@ def demo(
         from neuroinit.experiments.demo import comparison, presentation
     check_count("seeds", seeds, 1)
     check_count("epochs", epochs, 1)
-    if not out.parent.is_dir():
-        raise ValueError(f"`--out {out}`: there is no folder `{out.parent}`.")
+    check_folder(out)
     begun, pairs = time.monotonic(), []
     with Progress("demo", seeds * len(comparison.NETWORKS)) as bar:
         for pair in comparison.run(seeds, epochs):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from neuroinit.cli.outputs import check_folder
 from neuroinit.common.errors import needs_extra
 from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.models import build, check_name
@@ -85,7 +86,6 @@ def init(
 
 
 def _check(out: Path) -> None:
-    if not out.parent.is_dir():
-        raise ValueError(f"`--out {out}`: there is no folder `{out.parent}`.")
+    check_folder(out)
     if out.suffix != ".safetensors" or out.is_dir():
         raise ValueError(f"`--out {out}`: name a file that ends with `.safetensors`.")

@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 END = object()  # in place of a batch: there are no more
 
 
-class BatchStream:
+class BatchReader:
     """Reads batches one at a time; a list or a loader starts again when it ends.
 
     Args:

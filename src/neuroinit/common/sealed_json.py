@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 T = TypeVar("T")
@@ -25,6 +29,21 @@ def plain(value: JSON) -> JSON:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def described_fields(record: DataclassInstance) -> dict[str, JSON]:
+    """The fields of a dataclass for JSON: other dataclasses as dicts, functions by their names."""
+    return {f.name: _described(getattr(record, f.name)) for f in dataclasses.fields(record)}
+
+
+def _described(value: object) -> JSON:
+    if isinstance(value, (tuple, list)):
+        return [_described(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {"name": type(value).__name__, **described_fields(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return getattr(value, "__name__", repr(value))
 
 
 def read_record(kind: Callable[..., T], values: JSON) -> T:

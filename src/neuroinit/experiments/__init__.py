@@ -1,1 +1,4 @@
-"""The paper's experiments and the demo; needs ``pip install "neuroinit[experiments]"``."""
+"""The paper's experiments and the demo; internal, the command ``neuroinit`` runs them.
+
+They need ``pip install "neuroinit[experiments]"``.
+"""

@@ -90,7 +90,7 @@ class Engine(abc.ABC):
         """An objective of the sub-batch gradients and its derivative by the scales.
 
         Args:
-            point: Where the parameters stand.
+            point: The parameter values at which the model is evaluated.
             batch: A prepared batch.
             plan: Its pieces.
             objective: Function of :class:`Moments`.

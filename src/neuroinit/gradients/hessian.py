@@ -16,7 +16,7 @@ from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import flatten, sum_dtype, unflatten, zeros_if_missing
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, part_of
-from neuroinit.kernels.function_mode import differentiate
+from neuroinit.kernels.function_mode import differentiate_graphs
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
@@ -35,7 +35,7 @@ def gradient_and_product(
     """``H v`` for ``v = direction(loss, g)``, with loss and gradient ``g`` of the first sub-batch.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
         direction: Returns ``v``, from the loss and from ``g``, the gradient by all parameters as a
@@ -89,7 +89,7 @@ def curvature_derivative(
     ranks, four passes hold the graph of one piece at a time.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: The pieces of its one sub-batch.
         function: ``function(g, h)``, a scalar.
@@ -187,13 +187,7 @@ def _vector_jacobian(
     theta: list[Tensor], outputs: tuple[Tensor, ...], v: Tensor, create_graph: bool = False
 ) -> tuple[Tensor, ...]:
     """The derivative of ``<outputs, v>`` by ``theta``; zeros for tensors it does not depend on."""
-    parts = unflatten(v, outputs)
-    live = [(o, part) for o, part in zip(outputs, parts, strict=True) if o.requires_grad]
-    found: tuple[Tensor | None, ...] = (None,) * len(theta)
-    if live:
-        found = differentiate(
-            [o for o, _ in live], theta, [part for _, part in live], create_graph=create_graph
-        )
+    found = differentiate_graphs(outputs, theta, unflatten(v, outputs), create_graph)
     return zeros_if_missing(found, theta)
 
 

@@ -36,7 +36,10 @@ def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
 def simple_products(
     session: Session, batch: Batch, plan: Plan, collector: Collector
 ) -> Iterator[Tensor]:
-    """Every sub-batch is one piece: its gradient and its product come from the same graph."""
+    """Yield the products of a plan in which every sub-batch is one piece.
+
+    The gradient of a piece and its Hessian-vector product come from the same graph.
+    """
     first = 0
     for made in _graphs(session, batch, plan):
         directions = collector.directions(first, made.rows)
@@ -47,7 +50,7 @@ def simple_products(
 def known_products(
     session: Session, batch: Batch, plan: Plan, directions: Tensor
 ) -> Iterator[Tensor]:
-    """For given directions of all pieces, shape ``(pieces, parameters)``."""
+    """Yield the products for given directions, a matrix of shape ``(pieces, parameters)``."""
     first = 0
     for made in _graphs(session, batch, plan):
         last = first + len(made.losses)
@@ -58,7 +61,11 @@ def known_products(
 def rolling_products(
     session: Session, batch: Batch, plan: Plan, collector: Collector
 ) -> Iterator[Tensor]:
-    """Sub-batches share pieces: a piece waits for the directions of all its sub-batches."""
+    """Yield the products of a plan in which sub-batches share pieces.
+
+    The direction of a piece is the weighted sum of those of its sub-batches, so its product is
+    computed once the last of them is known.
+    """
     waiting: dict[int, Tensor] = {}
     ready: list[int] = []
     last = [int(column.nonzero().max()) if column.any() else 0 for column in plan.weights.T]

@@ -83,7 +83,7 @@ class Batched:
         return padded.index_copy(0, self._places(x, turned), x)
 
     def _places(self, x: Tensor, turned: bool = False) -> Tensor:
-        """Where every row is in ``(pieces, n)``; turned: in ``(n, pieces)``."""
+        """The index of every row in the flattened ``(pieces, n)``; if turned, ``(n, pieces)``."""
 
         def rows() -> list[int]:
             pairs = [(k, i) for k, size in enumerate(self.sizes) for i in range(size)]

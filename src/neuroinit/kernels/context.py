@@ -164,7 +164,10 @@ def per_slice(function: Callable[..., Tensor], slices: Slices, *args: Tensor) ->
 
 
 def slice_directions(slices: Slices, direction: Tensor) -> list[tuple[slice, Tensor]]:
-    """Each slice with its entry of a direction ``(slices, ...)``; or all rows with all of it."""
+    """Pairs of a slice and its entry of ``direction``, which has shape ``(slices, ...)``.
+
+    Without slices: one pair, of all rows and the whole direction.
+    """
     if slices is None:
         return [(slice(None), direction)]
     return list(zip(slices, direction, strict=True))
@@ -173,7 +176,13 @@ def slice_directions(slices: Slices, direction: Tensor) -> list[tuple[slice, Ten
 def leaf_gradients(
     separate: bool, gw: Tensor | None, gb: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """The gradients by weight, bias and their two leaves: by the leaves if they are separate."""
+    """The gradients by weight, bias, leaf of the weight and leaf of the bias, in this order.
+
+    Args:
+        separate: Return ``gw`` and ``gb`` as gradients by the leaves, not by the parameters.
+        gw: The gradient by the weight, or one for every piece.
+        gb: The gradient by the bias, or one for every piece.
+    """
     return (None, None, gw, gb) if separate else (gw, gb, None, None)
 
 

@@ -157,6 +157,22 @@ def differentiate(
     return tuple(g.to_dense() if g is not None and g.is_sparse else g for g in found)
 
 
+def differentiate_graphs(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    vectors: Sequence[Tensor],
+    create_graph: bool = False,
+    retain_graph: bool = False,
+    context: KernelContext | None = None,
+) -> tuple[Tensor | None, ...]:
+    """As :func:`differentiate`, for outputs of which some may have no graph: these are ignored."""
+    pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
+    if not pairs:
+        return (None,) * len(inputs)
+    with_graph, directions = zip(*pairs, strict=True)
+    return differentiate(with_graph, inputs, directions, create_graph, retain_graph, context)
+
+
 # -- the same values, from operators with right derivatives ---------------------------------------
 
 

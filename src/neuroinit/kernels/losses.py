@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.common.graphs import graph_nodes
 from neuroinit.kernels.context import KernelContext, NotSeparableError
 
 OF_CLASSES: tuple[Callable[..., Tensor], ...] = (F.cross_entropy, F.nll_loss)
@@ -82,11 +83,12 @@ def losses_of_pieces(
     target: Any,
     pieces: Sequence[tuple[int, int]],
 ) -> Tensor | None:
-    """The mean losses of pieces by ``torch.vmap``: as many operators as for one piece.
+    """The mean losses of pieces by ``torch.vmap``, with as many operators as for one piece.
 
-    Pieces of every size take a call of their own, of about the operators of two calls in a loop.
-    ``None`` leaves them to a loop: on a CPU, where operators are cheap and ``vmap`` is not; for
-    many different sizes; and for losses that cannot be vectorized.
+    There is one call for every size of pieces; it launches about as many operators as two calls in
+    a loop. Returns ``None`` if the caller should loop over the pieces: on a CPU, where operators
+    cost little and ``vmap`` does not; for many different sizes; and for losses that cannot be
+    vectorized.
 
     Args:
         loss_fn: A scalar mean, or one loss a sample.
@@ -216,14 +218,5 @@ def separated_losses(total: Tensor, calls: list[tuple[Tensor, Tensor]]) -> Tenso
 def _depends_only_on(total: Tensor, means: list[Tensor]) -> bool:
     """Whether every path from a loss to a leaf of the graph leads through one of the means."""
     ends = {mean.grad_fn for mean in means}
-    waiting = [total.grad_fn]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        if node is None or hasattr(node, "variable"):
-            return False
-        if node not in ends:
-            new = {parent for parent, _ in node.next_functions if parent is not None} - seen
-            seen |= new
-            waiting.extend(new)
-    return True
+    leaves = (node for node in graph_nodes([total], ends) if hasattr(node, "variable"))
+    return total.grad_fn is not None and next(leaves, None) is None

@@ -30,7 +30,9 @@ class SampleOrder:
 
     def clear(self) -> None:
         """Forget everything, before a pass is repeated."""
-        self.__init__()  # type: ignore[misc]
+        self._sorts.clear()
+        self._packed.clear()
+        self._unknown = False
 
     def note(self, name: str, args: tuple[Any, ...], found: Any) -> None:
         """Note the result of a function whose name is in ``ORDERING``."""

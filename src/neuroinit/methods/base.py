@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_number, check_patterns
 from neuroinit.common.process.random_state import new_seed
-from neuroinit.common.sealed_json import JSON
+from neuroinit.common.sealed_json import JSON, described_fields
 from neuroinit.distributed.dtensor import all_zero
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
@@ -169,8 +168,7 @@ class Initialization:
 
     def settings(self) -> dict[str, JSON]:
         """The class name and all fields as plain values that JSON can hold."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {"method": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
+        return {"method": type(self).__name__, **described_fields(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,14 +240,3 @@ class Method(Initialization):
     def lowest(self, names: list[str]) -> Tensor:
         """The lower bound of every scale: ``min_scale``."""
         return lower_bounds(names, self.min_scale, None)
-
-
-def _plain(value: object) -> JSON:
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"name": type(value).__name__, **fields}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return getattr(value, "__name__", repr(value))

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch, Data
 from neuroinit.common.checks import check_choice, check_count, check_number
-from neuroinit.common.errors import NonFiniteError
 from neuroinit.distributed.dtensor import whole
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan
@@ -26,6 +25,7 @@ from neuroinit.methods.classic.schemes import Orthogonal
 from neuroinit.methods.fields import LSUVFields
 from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position
+from neuroinit.model.finite import check_finite
 from neuroinit.model.parameters.fresh_values import Draw
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
@@ -192,8 +192,7 @@ class _Correction:
         deviation = self.method.measure == "deviation"
         correction = int(deviation and output.numel() > 1)
         variance = float(output.var(correction=correction))
-        if not math.isfinite(variance):
-            raise NonFiniteError(f"The output of the layer with `{name}` is not finite.")
+        check_finite(variance, f"The variance of the output of the layer with `{name}`")
         measured = math.sqrt(variance) if deviation else variance
         if variance == 0 or abs(measured - 1) < self.method.tolerance_var:
             return None

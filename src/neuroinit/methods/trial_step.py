@@ -48,7 +48,7 @@ class TrialStep:
     """One step of the optimizer from a point, taken only to evaluate the loss after it.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its two sub-batches ``S`` and ``S~``.
         gamma: Bound of the gradient norm.

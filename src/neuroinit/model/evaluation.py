@@ -89,14 +89,14 @@ class Evaluation:
                 yield values[start:stop].mean()
 
     def losses_in_one_pass(
-        self, batch: Batch, pieces: Sequence[Interval], rows: list[int] | None = None
+        self, batch: Batch, pieces: Sequence[Interval], samples: list[int] | None = None
     ) -> Iterator[Tensor]:
         """The mean loss of each piece, inside :meth:`separating`.
 
         Args:
             batch: A prepared batch.
-            pieces: Consecutive pieces of the samples in ``rows``.
-            rows: The samples whose loss is computed; by default all.
+            pieces: Consecutive pieces of the selected samples.
+            samples: Indices of the samples whose loss is computed; by default all.
 
         Raises:
             NotSeparableError: If the losses cannot be kept apart.
@@ -104,14 +104,16 @@ class Evaluation:
         problem, size = self.problem, self.problem.layout.size(batch)
         if problem.compute_loss is None:
             output, target = self._forward(batch, problem.seed)
-            yield from self._losses_of(_rows(output, rows), _rows(target, rows), pieces)
+            yield from self._losses_of(
+                _selected(output, samples), _selected(target, samples), pieces
+            )
             return
         values = self._losses(batch, problem.seed)
         total = mean_loss(values, size)
         if values.dim():
-            values = _rows(values, rows)
+            values = _selected(values, samples)
             yield from (values[start:stop].mean() for start, stop in pieces)
-        elif rows is None and self._context.pieces is not None:
+        elif samples is None and self._context.pieces is not None:
             yield from separated_losses(total, self._context.pieces.losses or [])
         else:
             raise NotSeparableError
@@ -199,10 +201,10 @@ class Evaluation:
         return map_tensors(torch.clone, batch)
 
 
-def _rows(values: Data, rows: list[int] | None) -> Data:
-    """Select rows of a tensor along its first dimension; ``None`` selects all."""
-    if rows is None:
+def _selected(values: Data, samples: list[int] | None) -> Data:
+    """Select samples of a tensor along its first dimension; ``None`` selects all."""
+    if samples is None:
         return values
     if not isinstance(values, Tensor):
         raise NotSeparableError
-    return values.index_select(0, torch.tensor(rows, device="cpu").to(values.device))
+    return values.index_select(0, torch.tensor(samples, device="cpu").to(values.device))

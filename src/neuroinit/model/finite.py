@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,7 +14,8 @@ from neuroinit.common.errors import NonFiniteError, ZeroGradientError, listed
 
 IGNORED = -100  # the label that cross-entropy ignores
 _TOO_LARGE = (
-    "The start is too large: shrink it first, or compute in a wider dtype with `model.double()`."
+    "The initial weights are too large: scale them down, or compute in a wider dtype with "
+    "`model.double()`."
 )
 _NO_EFFECT = (
     "The loss does not depend on the parameters: look for dead activations, a saturated output "
@@ -26,9 +28,15 @@ def check_losses(losses: Tensor) -> None:
     bad = losses[~torch.isfinite(losses)]
     if len(bad):
         raise NonFiniteError(
-            f"The loss is not finite: {bad[0].item()}. The start is too large, the inputs are not "
-            "finite, or the learning rate `lr` of the scales is too high."
+            f"The loss is not finite: {bad[0].item()}. The initial weights are too large, the "
+            "inputs are not finite, or the learning rate `lr` of the scales is too high."
         )
+
+
+def check_finite(value: float, what: str) -> None:
+    """Raise if a number is not finite; ``what`` is the subject of the sentence."""
+    if not math.isfinite(value):
+        raise NonFiniteError(f"{what} is not finite: {value}.")
 
 
 def check_graph(loss: Tensor) -> None:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Interval
-from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
+from neuroinit.common.tensors import dot, flatten, sum_dtype, zeros_if_missing
 from neuroinit.kernels.context import PieceParameters
-from neuroinit.kernels.function_mode import differentiate
+from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
 from neuroinit.model.borrowing import borrowed
 from neuroinit.model.evaluation import Evaluation
 from neuroinit.model.finite import check_graph
@@ -65,6 +65,10 @@ class Session(Evaluation):
         found = self.gradient_by(loss, tensors, create_graph, retain_graph)
         return zeros_if_missing(found, tensors)
 
+    def flat_gradient(self, loss: Tensor, names: Sequence[str]) -> Tensor:
+        """The gradient of a loss by parameters as a flat vector, see :meth:`gradient`."""
+        return flatten(self.gradient(loss, names))
+
     def gradient_by(
         self,
         loss: Tensor,
@@ -89,24 +93,14 @@ class Session(Evaluation):
             Float64 on the device of the model, shape ``(len(problem.scaled),)``.
         """
         problem = self.problem
-        live = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
-        found: tuple[Tensor | None, ...] = (None,) * (
-            len(problem.scaled) + len(self.scale_variables)
-        )
-        if live:
-            inputs = [*self.point.tensors(problem.scaled), *self.scale_variables.values()]
-            self._context.second_backward = True
-            try:
-                found = differentiate(
-                    [o for o, _ in live],
-                    inputs,
-                    [v for _, v in live],
-                    False,
-                    retain_graph,
-                    self._context,
-                )
-            finally:
-                self._context.second_backward = False
+        inputs = [*self.point.tensors(problem.scaled), *self.scale_variables.values()]
+        self._context.second_backward = True
+        try:
+            found = differentiate_graphs(
+                outputs, inputs, vectors, False, retain_graph, self._context
+            )
+        finally:
+            self._context.second_backward = False
         return self._by_scales(found)
 
     def _by_scales(self, found: Sequence[Tensor | None]) -> Tensor:

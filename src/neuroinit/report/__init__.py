@@ -1,4 +1,4 @@
-"""Pages for a browser and tables for a notebook.
+"""Pages for a browser and tables for a notebook; internal, results have the public methods.
 
 Pages need ``pip install "neuroinit[report]"``, notebooks need nothing.
 """

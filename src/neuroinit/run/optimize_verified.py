@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 from torch import nn
 
@@ -22,6 +22,7 @@ from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import LossFunction, Problem
 from neuroinit.run.optimize import optimize
+from neuroinit.run.options import OptimizeOptions
 from neuroinit.run.results.result import Result
 from neuroinit.run.verify import BRANCHES, LAYERS, WHOLE, verified
 
@@ -59,7 +60,7 @@ def optimize_verified(
     loss_fn: LossFunction | None,
     method: Initialization,
     optimizer: OptimizerLike,
-    options: Mapping[str, Any],
+    options: OptimizeOptions,
 ) -> Result:
     """The result of :func:`optimize`, or another one if short trainings do not confirm it.
 
@@ -89,7 +90,7 @@ def _alternative(
     batches: list[Batch],
     loss_fn: LossFunction | None,
     method: Initialization,
-    options: Mapping[str, Any],
+    options: OptimizeOptions,
 ) -> dict[str, Result]:
     """Another result to try, by name; or none.
 
@@ -99,7 +100,8 @@ def _alternative(
     layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
     problem = Problem(model, loss_fn, options.get("compute_loss"), layout=layout)
     include, exclude = method.include, method.exclude
-    passed = {name: value for name, value in options.items() if name in PASSED}
+    passed = cast(OptimizeOptions, {k: v for k, v in options.items() if k in PASSED})
+    passed["progress"] = False
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the method has warned
@@ -107,7 +109,7 @@ def _alternative(
             tried: Initialization = LSUV(redraw=False, include=include, exclude=exclude)
             if residual:
                 tried = SmallBranches(include=include, exclude=exclude)
-            result = optimize(model, batches, loss_fn, tried, progress=False, **passed)
+            result = optimize(model, batches, loss_fn, tried, **passed)
     except (GradientError, ValueError):  # not possible for this model or these batches
         return {}
     return {BRANCHES if residual else LAYERS: result}

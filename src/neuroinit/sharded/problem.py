@@ -16,11 +16,7 @@ from torch import Tensor, nn
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.process.signals import deliver
-from neuroinit.common.tensors import (
-    flatten,
-    gram_matrix,
-    to_cpu_double,
-)
+from neuroinit.common.tensors import gram_matrix, to_cpu_double
 from neuroinit.distributed.dtensor import (
     fully_sharded,
     is_sharded,
@@ -214,15 +210,15 @@ class ShardedProblem(Problem):
             return
         size = min(self.layout.size(batch), 2 * self.shards.world)
         few = self.layout.cut(batch, 0, size)
-        together = self._flat_gradient(few)
+        together = self._gradient_at_start(few)
         self.spreads_samples = True
-        apart = self._flat_gradient(few)
+        apart = self._gradient_at_start(few)
         self.spreads_samples = gradients_match([apart], [together], [""], self.norm)
 
-    def _flat_gradient(self, batch: Batch) -> Tensor:
+    def _gradient_at_start(self, batch: Batch) -> Tensor:
         with self.at(self.unit_scales).session() as session:
             (loss,) = session.losses(batch, [(0, self.layout.size(batch))], False)
-            return flatten(session.gradient(loss, self.differentiated))
+            return session.flat_gradient(loss, self.differentiated)
 
 
 @torch.no_grad()

@@ -27,7 +27,9 @@ def test_smoke(name, tmp_path, capsys, monkeypatch):
         shown = [n for (_, *at), n in PUBLISHED[name].items() if not set(at) & PAPER_ONLY]
         text = files[".md"].read_text()
         assert [number for number in shown if number not in text] == []
-        assert "digits, 128 training images, 1 epoch in batches of 32. Mean ± standard dev" in text
+        configs = [json.loads(path.read_text()) for path in tmp_path.rglob("config.json")]
+        used = {(c["data"], c["train_images"], c["epochs"], c["batch_size"]) for c in configs}
+        assert used == {("digits", 128, 1, 32)}
     else:
         assert files[".png"].stat().st_size > 5000
     monkeypatch.setattr("neuroinit.experiments.training.train.Run", None)

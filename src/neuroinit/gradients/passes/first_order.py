@@ -32,7 +32,7 @@ def gradient_rows(
     Every rank yields the same gradients.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
         losses: The loss of every piece is appended to this list.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch.autograd.function import BackwardCFunction
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import REENTRANT, listed, named_operator, no_double_backward
+from neuroinit.common.graphs import graph_nodes
 from neuroinit.common.tensors import dot
 from neuroinit.model.double import in_double
 from neuroinit.model.point import Point
@@ -27,7 +27,7 @@ def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forwa
     Custom ``autograd.Function`` classes are tested, see :func:`_check_custom_functions`.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         piece: The samples ``(start, stop)``.
         one_forward: The piece is a slice of one forward pass of the whole batch.
@@ -54,7 +54,7 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
     """
     originals = {id(p): n for n, p in problem.parameters.items()}
     custom: set[str] = set()
-    for node in _nodes(gradient):
+    for node in graph_nodes(gradient):
         kind = node.name()
         if "autograd::Error" in kind:
             raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
@@ -70,18 +70,6 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
         if isinstance(node, BackwardCFunction) and not _is_known(node):
             custom.add(type(node).__name__.removesuffix("Backward"))
     return custom
-
-
-def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
-    """Yield every node of the autograd graph of some tensors, once."""
-    waiting: list[Any] = [g.grad_fn for g in outputs if g.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        new = {parent for parent, _ in node.next_functions if parent is not None} - seen
-        seen |= new
-        waiting.extend(new)
 
 
 def _is_known(node: BackwardCFunction) -> bool:

@@ -118,7 +118,7 @@ def _passes_of(
     if traits.separable:
         try:
             found = [one_pass(session, batch, pieces, names, create_graph, copied)]
-        except NotSeparableError:  # these pieces take another way through the model than the test
+        except NotSeparableError:  # the forward pass of these pieces is not that of the test
             traits.separable = False
     if not traits.separable:
         losses = session.losses(batch, pieces, copied)

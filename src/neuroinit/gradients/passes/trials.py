@@ -18,13 +18,12 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import out_of_memory
-from neuroinit.common.tensors import flatten, quick_norms, to_host
+from neuroinit.common.tensors import quick_norms, to_host
 from neuroinit.gradients.passes.pieces import one_pass, pass_of_piece
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.model.double import in_double
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
-from neuroinit.model.session import Session
 
 TRIAL = 9  # samples in the test of separable pieces
 NORMALIZED_TRIAL = 8  # samples in each piece with BatchNorm; fewer make rounding errors large
@@ -119,16 +118,13 @@ def _compare_parts(problem: Problem, batch: Batch) -> bool:
     first = max(1, size // 3)
     point = problem.at(problem.unit_scales)
     with point.session(autocast=False) as session:  # rounding would look like dependence
-        whole = _flat_gradient(session, batch, problem.seed)
-        left = _flat_gradient(session, cut(batch, 0, first), problem.seed)
-        right = _flat_gradient(session, cut(batch, first, size), problem.seed + first)
+        parts = ((batch, 0), (cut(batch, 0, first), 0), (cut(batch, first, size), first))
+        whole, left, right = (
+            session.flat_gradient(session.loss(part, problem.seed + start), problem.trainable)
+            for part, start in parts
+        )
     joined = (first * left + (size - first) * right) / size
     return gradients_match([joined], [whole], [""], problem.norm)
-
-
-def _flat_gradient(session: Session, batch: Batch, seed: int) -> Tensor:
-    """The gradient by all trainable parameters as a flat vector; random numbers from ``seed``."""
-    return flatten(session.gradient(session.loss(batch, seed), session.problem.trainable))
 
 
 def may_be_separable(problem: Problem) -> bool:

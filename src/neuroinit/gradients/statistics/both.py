@@ -47,7 +47,7 @@ def measure_with_agreement_if_possible(
     or not finite.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
         held: As for :func:`measure`.

@@ -25,7 +25,7 @@ ALL = 2**62  # entries of gradients held at once: no limit
 class Record:
     """A frozen dataclass whose fields can also be read as ``record["field"]``."""
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Any:  # the type of the field, which the key decides
         if key not in self.keys():
             raise KeyError(key)
         return getattr(self, key)
@@ -131,7 +131,7 @@ def measure(point: Point, batch: Batch, plan: Plan, held: int | None = None) -> 
     """The statistics of a batch at a point.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
         held: Most gradients that are held at once; the others are computed again for every group.

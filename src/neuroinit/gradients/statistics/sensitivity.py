@@ -56,7 +56,7 @@ def sensitivity(point: Point, batch: Batch, plan: Plan) -> Sensitivity:
     """The loss of a batch and the norm of its gradient by every tensor.
 
     Args:
-        point: Where the parameters stand.
+        point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
 

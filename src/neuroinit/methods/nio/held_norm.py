@@ -141,7 +141,8 @@ class HeldNorm(DerivativeRule):
         reach = state["reach"] / (2 if missed else 1)
         towards = self._falling(u) if norm > gamma else self._rising(u)
         length, longest = -off / max(float((u * towards).sum()), 1e-6), lr * float(reach)
-        stays = _at_floor(u) if norm > gamma else self._louder(position, float(state["loss"]))
+        risen = self._loss_has_risen(position, float(state["loss"]))
+        stays = _at_floor(u) if norm > gamma else risen
         step = towards * (0.0 if stays else max(-longest, min(longest, length)))
         side = reach.new_tensor(math.copysign(1.0, off))
         return step, {**state, "side": side, "reach": reach}
@@ -153,7 +154,7 @@ class HeldNorm(DerivativeRule):
     def _least_loss(self, position: Position) -> float:
         return min(position.loss, float(position.state["loss"]))
 
-    def _louder(self, position: Position, least: float) -> bool:
+    def _loss_has_risen(self, position: Position, least: float) -> bool:
         """Whether the loss is well above the least loss so far."""
         return position.loss - least > (self.loss_within - 1) * abs(least)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.errors import NonFiniteError
+from neuroinit.model.finite import check_finite
 from neuroinit.model.problem import Problem
 
 NEARLY_ZERO = (1e-8, 1e-2)  # factors of all parameters; the second if the first is too small
@@ -25,8 +25,7 @@ def loss_without_knowledge(problem: Problem, batch: Batch, weights_only: bool) -
         ValueError: If the loss at the start is zero, too, or not finite.
     """
     loss = _near_zero(problem, batch, weights_only)
-    if not math.isfinite(loss):
-        raise NonFiniteError(f"The loss is {loss}, also with parameters near zero.")
+    check_finite(loss, "The loss with parameters near zero")
     if loss > LEAST_LOSS:
         return loss
     loss = _own_loss(problem, batch)

@@ -17,8 +17,8 @@ from neuroinit.common.errors import warn
 from neuroinit.common.files import FileLock, remove_temporary_files, write_text
 from neuroinit.common.process.random_state import random_state
 from neuroinit.common.sealed_json import JSON, of_kind, plain, sealed, unsealed
-from neuroinit.distributed.agreement import SAME_START, digests
 from neuroinit.distributed.ranks import Ranks
+from neuroinit.distributed.same_tensors import SAME_START, digests
 from neuroinit.model.problem import Problem
 from neuroinit.run.loop.identity import batch_digest, function_digest
 

@@ -179,9 +179,9 @@ class Run:
         plan = now.method.plan(problem, batch, now.schedule.microbatch)
         now.method = now.method.resolve(problem, batch)
         engine = now.schedule.engine
-        if engine is not None and not engine.exact:
+        if engine is not None:
             engine.prepare(problem, batch, plan, now.scales)
-        elif now.method.second_order:
+        if now.method.second_order and (engine is None or engine.exact):
             small = problem.at(0.1 * problem.unit_scales)  # gradients at scale 1 may not be finite
             now.schedule = choose_schedule(small, batch, plan, now.schedule, self.memory_limit)
         if now.method.needs_loss and not problem.sharded:

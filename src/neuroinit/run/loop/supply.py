@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from neuroinit.common.batches import END, Batch, BatchStream
+from neuroinit.common.batches import END, Batch, BatchReader
 from neuroinit.common.process.signals import allowed
 from neuroinit.distributed.joined_batches import union
 from neuroinit.methods.base import Initialization
@@ -28,7 +28,7 @@ class Supply:
     def __init__(
         self, batches: Iterable[Batch], problem: Problem, checkpoint: Checkpoint, skipped: int
     ) -> None:
-        self.stream, self.problem, self.checkpoint = BatchStream(batches), problem, checkpoint
+        self.reader, self.problem, self.checkpoint = BatchReader(batches), problem, checkpoint
         self.rounds = 0
         for _ in range(skipped):
             self._own()
@@ -36,12 +36,12 @@ class Supply:
     @property
     def taken(self) -> int:
         """The number of batches that this rank has read."""
-        return self.stream.taken
+        return self.reader.taken
 
     @property
     def ended(self) -> bool:
         """Whether a generator has ended."""
-        return self.stream.ended
+        return self.reader.ended
 
     def take(self, method: Initialization, first: bool) -> Batch:
         """The next batch, or ``END``.
@@ -80,14 +80,14 @@ class Supply:
         """The next batch of all ranks together."""
         own = self._own()
         found, self.rounds = union(
-            self.checkpoint.ranks, own, self.stream.rounds, self.problem.layout
+            self.checkpoint.ranks, own, self.reader.rounds, self.problem.layout
         )
         return found
 
     def _own(self) -> Batch:
         """The next batch of this rank."""
         with allowed():
-            found = self.stream.next()
-        if self.stream.taken == 1:
+            found = self.reader.next()
+        if self.reader.taken == 1:
             self.checkpoint.identify_data(found)
         return found
