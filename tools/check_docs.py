@@ -164,7 +164,7 @@ def check_tables() -> Iterator[str]:
 
 
 def _trainability(suite_name: str) -> str:
-    """All methods but our present ones, which have a page of their own."""
+    """All methods but our present ones and the form before, which have a page of their own."""
     from benchmarks.comparisons.unseen import PRESENT
     from benchmarks.trainability.contenders import METHODS
     from benchmarks.trainability.run import STARTS, jobs, read
@@ -172,7 +172,7 @@ def _trainability(suite_name: str) -> str:
     from benchmarks.trainability.suites import SUITES
 
     suite = SUITES[suite_name]
-    methods = [method for method in METHODS if method not in PRESENT]
+    methods = [m for m in METHODS if m not in (*PRESENT, "nio_ with branches")]
     wanted = jobs(suite, methods, ["*"], range(suite.seeds))
     rows = [row for row in read(suite.results) if row["method"] in methods]
     rows = [row for row in rows if row["seed"] < suite.seeds]
@@ -226,9 +226,9 @@ def _fresh() -> str:
 
 
 def _unseen() -> str:
-    from benchmarks.comparisons.unseen import UNSEEN, overview, tables
+    from benchmarks.comparisons.unseen import SHOWN_SUITES, overview, tables
 
-    return "\n\n".join([overview(), *map(tables, (*UNSEEN, "letters"))])
+    return "\n\n".join([overview(), *map(tables, SHOWN_SUITES)])
 
 
 def _zoo() -> str:
