@@ -19,7 +19,7 @@ def test_promises_that_hold():
 
 
 def test_a_model_that_is_not_restored_is_seen(monkeypatch):
-    monkeypatch.setattr(borrowing, "_restore", lambda saved: None)
+    monkeypatch.setattr(borrowing._Saved, "restore", lambda saved: None)
     (outcome,) = single.exceptions("a layer", 1, 3)
     assert outcome.startswith("changed: ")
 
