@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from benchmarks.trainability.networks.other import Patches
 from neuroinit.experiments.models.small_networks import Activation, Residual
 
 SIDE, COLORS, QUARTERS = 16, 3, 4
@@ -34,19 +35,6 @@ class Scaled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Times the factors."""
         return torch.mul(x, self.factor)
-
-
-class Tokens(nn.Module):
-    """4x4 patches with learned places."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.cut = nn.Conv2d(COLORS, width, 4, 4)
-        self.place = nn.Parameter(0.02 * torch.randn(SIDE, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Sixteen tokens."""
-        return torch.add(self.cut(x).flatten(2).mT, self.place)
 
 
 def cnn(depth: int, width: int, activation: Activation) -> nn.Module:
@@ -129,7 +117,7 @@ def vit(blocks: int, width: int) -> nn.Module:
         width, 4, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True
     )
     body = nn.TransformerEncoder(block, blocks, nn.LayerNorm(width), enable_nested_tensor=False)
-    return nn.Sequential(Tokens(width), body, nn.Flatten(), nn.Linear(SIDE * width, QUARTERS))
+    return nn.Sequential(Patches(width), body, nn.Flatten(), nn.Linear(SIDE * width, QUARTERS))
 
 
 QUADRANT_NETWORKS: dict[str, Callable[[], nn.Module]] = {

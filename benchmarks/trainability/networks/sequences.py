@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from benchmarks.trainability.networks.letters import Last, States, Turned
+from benchmarks.trainability.networks.other import Mean
 from neuroinit.experiments.models.small_networks import Activation, Residual
 
 KINDS, TOKENS = 9, 10  # kinds of tokens, and how many of them a sequence has
@@ -24,34 +26,6 @@ class Read(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The sum of both."""
         return torch.add(self.token(x), self.place)
-
-
-class States(nn.Module):
-    """A recurrent network; all its states."""
-
-    def __init__(self, cell: nn.RNNBase) -> None:
-        super().__init__()
-        self.cell = cell
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(samples, tokens, features)."""
-        return torch.as_tensor(self.cell(x)[0])
-
-
-class Last(nn.Module):
-    """The features of the last token."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """One vector a sequence."""
-        return x[:, -1]
-
-
-class Mean(nn.Module):
-    """The mean over tokens."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """One vector a sequence."""
-        return x.mean(1)
 
 
 class Largest(nn.Module):
@@ -84,18 +58,6 @@ class Pooled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """All heads side by side."""
         return torch.as_tensor(self.score(x).softmax(1).mT @ x).flatten(1)
-
-
-class Channels(nn.Module):
-    """A module that wants channels before places."""
-
-    def __init__(self, *body: nn.Module) -> None:
-        super().__init__()
-        self.body = nn.Sequential(*body)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Turn, work, and turn back."""
-        return torch.as_tensor(self.body(x.mT).mT)
 
 
 def recurrent(cell: type[nn.RNNBase], width: int, layers: int, both: bool) -> nn.Module:
@@ -132,7 +94,7 @@ def dilated(dilations: tuple[int, ...], width: int) -> nn.Module:
         )
         for d in dilations
     ]
-    return nn.Sequential(Read(width), Channels(*body), Mean(), nn.Linear(width, CLASSES))
+    return nn.Sequential(Read(width), Turned(*body), Mean(), nn.Linear(width, CLASSES))
 
 
 def perceptron(depth: int, width: int, activation: Activation) -> nn.Module:
@@ -147,7 +109,7 @@ def attention_pooling(width: int, heads: int) -> nn.Module:
     """One convolution, attention pooling and a normalized perceptron."""
     pooled = width * heads
     head = (nn.LayerNorm(pooled), nn.Linear(pooled, 48), nn.GELU(), nn.Linear(48, CLASSES))
-    body = Channels(nn.Conv1d(width, width, 3, padding=1), nn.GELU())
+    body = Turned(nn.Conv1d(width, width, 3, padding=1), nn.GELU())
     return nn.Sequential(Read(width), body, Pooled(width, heads), *head)
 
 
