@@ -6,6 +6,8 @@ default, which knew neither its networks nor its data nor its optimizers; then c
 were chosen by it. Nothing was chosen by ``letters``; its text is that of the GPTs which small
 branches were chosen by. ``quadrants`` (images) and ``sequences`` were made on 18 November 2026,
 after the rule of short trainings was written, before anything was run on them but the starts as
+they are. ``distortions`` (images) and ``strokes`` (points along a line) were made later, without
+knowledge of how any method decides; their networks, rates and thresholds were set by the starts as
 they are.
 """
 
@@ -19,15 +21,18 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RMSprop
 
 from benchmarks.text.char_gpt import batches
+from benchmarks.trainability.drawn_data import distortions, strokes
 from benchmarks.trainability.networks.digits import NETWORKS
+from benchmarks.trainability.networks.distortions import DISTORTION_NETWORKS
 from benchmarks.trainability.networks.fresh import FRESH_NETWORKS
 from benchmarks.trainability.networks.letters import LENGTH, LETTER_NETWORKS
 from benchmarks.trainability.networks.other import OTHER_NETWORKS
 from benchmarks.trainability.networks.quadrants import QUADRANT_NETWORKS, SIDE
 from benchmarks.trainability.networks.sequences import CLASSES, KINDS, SEQUENCE_NETWORKS, TOKENS
+from benchmarks.trainability.networks.strokes import STROKE_NETWORKS
 from neuroinit.experiments.data.datasets import load
 from neuroinit.experiments.data.digits import digits
 from neuroinit.experiments.data.images import MemoryImages, decode
@@ -209,6 +214,32 @@ SUITES = {
         lambda source: sequences(),
         epochs=2,
         good=0.6,  # the most frequent class is 27% of the test data
+        seeds=2,
+    ),
+    "distortions": Suite(
+        "distortions",
+        DISTORTION_NETWORKS,
+        {
+            "SGD 0.04, momentum 0.9": lambda p: SGD(p, lr=0.04, momentum=0.9, weight_decay=5e-4),
+            "AdamW 0.002": lambda p: AdamW(p, lr=2e-3, weight_decay=0.05),
+            "RMSprop 0.001": lambda p: RMSprop(p, lr=1e-3),
+        },
+        distortions,
+        epochs=2,
+        good=0.5,  # chance is 17%
+        seeds=2,
+    ),
+    "strokes": Suite(
+        "strokes",
+        STROKE_NETWORKS,
+        {
+            "SGD 0.12": lambda p: SGD(p, lr=0.12),
+            "SGD 0.03, Nesterov 0.9": lambda p: SGD(p, lr=0.03, momentum=0.9, nesterov=True),
+            "NAdam 0.01": lambda p: NAdam(p, lr=1e-2),
+        },
+        lambda source: strokes(),
+        epochs=3,
+        good=0.6,  # chance is 17%
         seeds=2,
     ),
 }

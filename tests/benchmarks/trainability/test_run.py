@@ -1,5 +1,6 @@
 """The trainability suite: its grid, one of its jobs, and its scores."""
 
+import itertools
 import json
 
 import pytest
@@ -13,6 +14,8 @@ from benchmarks.trainability.standings import by_cell, score, tables
 from benchmarks.trainability.suites import SUITES
 
 DIGITS, OTHER = SUITES["digits"], SUITES["other"]
+DISTORTIONS, STROKES = SUITES["distortions"], SUITES["strokes"]
+OLDER = [suite for suite in SUITES.values() if suite not in (DISTORTIONS, STROKES)]
 SEEDS = range(3)
 
 
@@ -42,9 +45,23 @@ def test_every_other_network_classifies_small_images(name):
     assert OTHER.networks[name]()(torch.randn(3, 3, 16, 16)).shape == (3, 10)
 
 
+@pytest.mark.parametrize("name", DISTORTIONS.networks)
+def test_every_network_tells_how_an_image_was_distorted(name):
+    assert DISTORTIONS.networks[name]()(torch.randn(3, 3, 12, 12)).shape == (3, 6)
+
+
+@pytest.mark.parametrize("name", STROKES.networks)
+def test_every_network_tells_what_was_drawn(name):
+    inputs, _ = STROKES.data("").train
+    assert STROKES.networks[name]()(inputs[:3]).shape == (3, 6)
+
+
 def test_the_suites_have_nothing_in_common():
-    assert not set(DIGITS.networks) & set(OTHER.networks)
-    assert not set(DIGITS.optimizers) & set(OTHER.optimizers)
+    for one, other in [(DIGITS, OTHER), *itertools.product((DISTORTIONS, STROKES), OLDER)]:
+        assert not set(one.networks) & set(other.networks)
+        assert not set(one.optimizers) & set(other.optimizers)
+    assert not set(DISTORTIONS.networks) & set(STROKES.networks)
+    assert not set(DISTORTIONS.optimizers) & set(STROKES.optimizers)
 
 
 def test_one_job():
@@ -53,8 +70,9 @@ def test_one_job():
     assert all(row["accuracy"] > 0.8 and 0 < row["area"] < 2 for row in rows)
 
 
-def test_one_job_of_the_other_suite(tmp_path):
-    """A dark and a bright class, of which any start makes 100%."""
+@pytest.fixture
+def two_classes(tmp_path):
+    """A folder of dark and bright images."""
     generator = torch.Generator().manual_seed(0)
     for part, count in (("train", 96), ("val", 8)):
         for low, name in ((0, "dark"), (150, "bright")):
@@ -63,13 +81,37 @@ def test_one_job_of_the_other_suite(tmp_path):
                 pixels = low + torch.randint(100, (32, 32, 3), generator=generator)
                 image = Image.fromarray(pixels.to(torch.uint8).numpy())
                 image.save(tmp_path / part / name / f"{i}.png")
-    source = f"folder:{tmp_path}"
-    inputs, _ = OTHER.data(source).train
+    return f"folder:{tmp_path}"
+
+
+def test_one_job_of_the_other_suite(two_classes):
+    """Any start makes 100%."""
+    inputs, _ = OTHER.data(two_classes).train
     assert inputs.shape == (192, 3, 16, 16)
     assert inputs.std() == pytest.approx(1.0)
-    rows = run(("as it is", "dense CNN, 6 layers", "torch's", 0), "other", source)
+    rows = run(("as it is", "dense CNN, 6 layers", "torch's", 0), "other", two_classes)
     assert [row["optimizer"] for row in rows] == list(OTHER.optimizers)
     assert rows[0]["accuracy"] == 1.0
+
+
+def test_one_job_of_distorted_images(two_classes):
+    data = DISTORTIONS.data(two_classes)
+    assert data.train[0].shape == (192, 3, 12, 12)
+    assert data.train[0].std() == pytest.approx(1.0)
+    assert len(data.test[0]) == 16  # other images
+    assert set(data.train[1].tolist()) == set(range(6))
+    rows = run(("as it is", "gMLP, 5 blocks, LayerNorm", "torch's", 0), "distortions", two_classes)
+    assert [row["optimizer"] for row in rows] == list(DISTORTIONS.optimizers)
+
+
+def test_one_job_of_strokes():
+    data = STROKES.data("")
+    assert data.train[0].shape == (6400, 16, 2)
+    assert data.train[0].std() == pytest.approx(1.0)
+    assert data.test[1].bincount().max() < 0.2 * len(data.test[1])
+    rows = run(("as it is", "cross network, 4 layers and 3", "torch's", 0), "strokes")
+    assert [row["optimizer"] for row in rows] == list(STROKES.optimizers)
+    assert rows[0]["accuracy"] > STROKES.good
 
 
 def test_a_method_that_refuses_leaves_the_start(monkeypatch):
