@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import cast
 
 from torch import nn
@@ -20,7 +21,7 @@ from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.parameters.selection import unwrap
-from neuroinit.model.problem import LossFunction, Problem
+from neuroinit.model.problem import LossFunction
 from neuroinit.run.optimize import optimize
 from neuroinit.run.options import OptimizeOptions
 from neuroinit.run.results.result import Result
@@ -78,38 +79,31 @@ def optimize_verified(
     found = {WHOLE: optimize(model, kept, loss_fn, method, **options)}
     default = isinstance(method, NIO) and isinstance(method.rule, CommonFactor)
     if default and not is_sharded_model(unwrap(model)):
-        found |= _alternative(model, kept.filled(), loss_fn, method, options)
+        found |= _alternatives(model, kept.filled(), loss_fn, method, options)
     layout = batch_layout(options.get("cut"), options.get("batch_dim", 0), options.get("targets"))
     shown = options.get("progress", True)
-    loss = loss_fn, compute_loss
-    return verified(model, found, kept.filled(), *loss, optimizer, layout, shown, default)
+    return verified(model, found, kept.filled(), loss_fn, compute_loss, optimizer, layout, shown)
 
 
-def _alternative(
+def _alternatives(
     model: nn.Module,
     batches: list[Batch],
     loss_fn: LossFunction | None,
     method: Initialization,
     options: OptimizeOptions,
 ) -> dict[str, Result]:
-    """Another result to try, by name; or none.
-
-    It has small branches if the network has residual branches, else unit variance of every layer,
-    which harms residual networks and transformers. See ``docs/evidence/defaults.md``.
-    """
-    layout = batch_layout(options.get("cut"), options.get("batch_dim", 0))
-    problem = Problem(model, loss_fn, options.get("compute_loss"), layout=layout)
+    """Other results to try, by name: unit variance of every layer, and small residual branches."""
     include, exclude = method.include, method.exclude
+    tried: dict[str, Initialization] = {
+        LAYERS: LSUV(redraw=False, include=include, exclude=exclude),
+        BRANCHES: SmallBranches(include=include, exclude=exclude),
+    }
     passed = cast(OptimizeOptions, {k: v for k, v in options.items() if k in PASSED})
     passed["progress"] = False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the method has warned
-            residual = bool(SmallBranches.ends(problem, problem.prepare(batches[0])))
-            tried: Initialization = LSUV(redraw=False, include=include, exclude=exclude)
-            if residual:
-                tried = SmallBranches(include=include, exclude=exclude)
-            result = optimize(model, batches, loss_fn, tried, **passed)
-    except (GradientError, ValueError):  # not possible for this model or these batches
-        return {}
-    return {BRANCHES if residual else LAYERS: result}
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the method has warned
+        for name, alternative in tried.items():
+            with suppress(GradientError, ValueError):  # not possible for this model or its batches
+                found[name] = optimize(model, batches, loss_fn, alternative, **passed)
+    return found

@@ -1,10 +1,12 @@
 """Compares short trainings from the model's values and from a result before the result is applied.
 
-Besides the result, other scales are tried if NIO's default rule is used: the ends of residual
-branches divided by the root of their number, or by their number; one factor for every layer of a
-network without branches; or the result with halved log-scales. All trainings use the user's
-optimizer and the same batches, on copies of the parameters. Other batches validate. Two numbers are
-taken of each of them:
+Besides the result, other scales are tried if NIO's default rule is used. In a network without
+residual branches these are one factor for every layer, so that its outputs have unit variance. In a
+network with ``n`` branches they are the last layers of all branches divided by ``sqrt(n)``, the
+same divided by ``n``, and one factor for every layer with branches divided by ``sqrt(n)``. If the
+result is the only thing to try, it is also tried with halved log-scales. All trainings use the
+user's optimizer and the same batches, on copies of the parameters. Two numbers are measured on
+other batches:
 
     loss      L(x, y)
     learned   I = mean_s L(x, y_s) - L(x, y),    y_s: the targets of other samples
@@ -14,11 +16,12 @@ depend on the inputs. Such a network can still lower its loss, by learning how f
 is. So the *score* of a training is ``L - I``.
 
 1. A training that diverges, or that has learned nothing, ``|I| <= NOTHING L``, never wins.
-2. If the training of the unchanged model is of this kind, the start with the lowest loss replaces
-   it, unless that diverges at twice the learning rate.
+2. If the training of the unchanged model is of this kind, the start that has learned most replaces
+   it.
 3. Else the start with the lowest score replaces it, if the score is lower by more than the noise
-   between batches, and not higher at twice the learning rate, where a start close to divergence
-   fails. If the default rule calls the model dead or exploding, any lower score is enough.
+   between batches.
+
+How this rule was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -43,21 +46,31 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Outcome, Rollout, lead, mean, split_batches
 
-STEPS = 12  # steps of a training; there are at most three of these
-FASTER_STEPS = 18  # steps of the training at a higher learning rate: 54 steps in all
-HIGHER_RATE = 2.0  # factor of the learning rate
-STANDARD_ERRORS = 2.0  # by which the score of a result has to be lower
+STEPS = 12  # steps of a training; there are at most five of these
+STANDARD_ERRORS = 1.0  # by which the score of a start has to be lower
 DIVERGED = 2.0  # a loss above this multiple of the first loss
 WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
 BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
+BOTH = "layer by layer, with small residual branches"
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
     "as it is"
 )
 
-Option = tuple[Result, float]  # a result, and which share of its log-scales is applied
-
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is tried.
+
+    Args:
+        result: The statistics before and after, and the fresh values, are those of this result.
+        scales: Parameter name -> scale; those of the result, or others.
+    """
+
+    result: Result
+    scales: dict[str, float]
 
 
 def verified(
@@ -69,7 +82,6 @@ def verified(
     optimizer: OptimizerLike,
     layout: BatchLayout,
     progress: bool = False,
-    diagnoses: bool = False,
 ) -> Result:
     """The best result by short trainings, all or half of it, or none; see its ``verified``.
 
@@ -82,42 +94,47 @@ def verified(
         optimizer: The optimizer, or a function of parameters that makes it.
         layout: Where the samples are in a batch.
         progress: Show a progress bar.
-        diagnoses: Whether the method changes a network only if it is dead or explodes.
     """
-    first = results[WHOLE]
-    options = _options(results)
+    first, options = results[WHOLE], _options(results)
     if not options:
         return first
     with isolated(), others_frozen(unwrap(model), optimizer):
         problem = Problem(model, loss_fn, compute_loss, ranks=ranks(), layout=layout)
-        total = STEPS * (1 + len(options)) + FASTER_STEPS
-        with Progress("verifying", total, progress and problem.ranks.rank == 0) as bar:
-            diagnosed = diagnoses and WHOLE in options
-            with problem.ranks.together():
-                name, reason = _Trial(problem, batches, optimizer, bar, diagnosed).decide(options)
-                problem.ranks.end()
+        total = STEPS * (1 + len(options))
+        with (
+            Progress("verifying", total, progress and problem.ranks.rank == 0) as bar,
+            problem.ranks.together(),
+        ):
+            name, reason = _Trial(problem, batches, optimizer, bar).decide(options)
+            problem.ranks.end()
     if problem.ranks.rank == 0:
         log.info("The result is %s.", reason)
-    chosen, share = options.get(name, (first, 0.0))
-    own = dataclasses.replace(
-        first,
-        scales=chosen.scales,
-        digests=chosen.digests,
-        before=chosen.before,
-        after=chosen.after,
-        held_out=chosen.held_out,
-    )
-    return _in_part(own, problem, share, reason)
+    if not name:
+        return _unchanged(first, problem, reason)
+    return _applied(first, options[name], problem, reason)
 
 
 def _options(results: Mapping[str, Result]) -> dict[str, Option]:
-    """What is tried, by name: results, and shares of their log-scales; at most two."""
-    options = {name: (found, 1.0) for name, found in results.items() if _changes(found)}
+    """What is tried, by name; at most four."""
+    found = {name: result for name, result in results.items() if _changes(result)}
+    options = {n: Option(found[n], found[n].scales) for n in (WHOLE, BRANCHES) if n in found}
+    if BRANCHES in found:
+        small = found[BRANCHES]
+        options[SMALLER_BRANCHES] = Option(small, _power(small.scales, 2.0))
+    if LAYERS in found:
+        layers, small_branches = found[LAYERS], found.get(BRANCHES)
+        if small_branches is None:
+            options[LAYERS] = Option(layers, layers.scales)
+        else:
+            both = {n: s * small_branches.scales.get(n, 1.0) for n, s in layers.scales.items()}
+            options[BOTH] = Option(layers, both)
     if list(options) == [WHOLE]:
-        options[HALF] = results[WHOLE], 0.5
-    if list(options) == [BRANCHES]:
-        options[SMALLER_BRANCHES] = results[BRANCHES], 2.0
+        options[HALF] = Option(found[WHOLE], _power(found[WHOLE].scales, 0.5))
     return options
+
+
+def _power(scales: Mapping[str, float], exponent: float) -> dict[str, float]:
+    return {name: scale**exponent for name, scale in scales.items()}
 
 
 def _changes(result: Result) -> bool:
@@ -126,12 +143,7 @@ def _changes(result: Result) -> bool:
 
 class _Trial:
     def __init__(
-        self,
-        problem: Problem,
-        batches: list[Batch],
-        optimizer: OptimizerLike,
-        bar: Progress,
-        diagnosed: bool,
+        self, problem: Problem, batches: list[Batch], optimizer: OptimizerLike, bar: Progress
     ) -> None:
         self.problem, self.optimizer, self.bar, self.done = problem, optimizer, bar, 0
         least = 2 if problem.batch_norms else 1
@@ -140,90 +152,100 @@ class _Trial:
         )
         self.start, losses = self._trained("training the model as it is", problem.original)
         self.first_loss = abs(losses[0])
-        self.broken = not self._learns(self.start)
-        self.needed = 0.0 if diagnosed else STANDARD_ERRORS
 
     def decide(self, options: Mapping[str, Option]) -> tuple[str, str]:
-        """The name of the best option, or ``""`` if it is not confirmed; and the reason."""
-        found = {
-            name: self._trained(f"training the result, {name}", self._values(*option))[0]
+        """The name of the best option, or ``""`` if none is better; and the reason."""
+        outcomes = {
+            name: self._trained(f"training the result, {name}", self._values(option))[0]
             for name, option in options.items()
         }
-        usable = {name: seen for name, seen in found.items() if self._learns(seen)}
+        usable = {name: outcome for name, outcome in outcomes.items() if self._learns(outcome)}
         if not usable:
             return "", NOT_BETTER
-        best = min(usable, key=lambda name: self._rank(usable[name]))
-        if not self._confirmed(options[best], usable[best]):
+        replaces = not self._learns(self.start)
+        rank = _least_learned if replaces else _score
+        best = min(usable, key=lambda name: rank(usable[name]))
+        if not replaces and not self._ahead(usable[best]):
             return "", NOT_BETTER
         return best, self._reason(best, usable[best])
 
-    def _rank(self, seen: Outcome) -> float:
-        return seen.loss if self.broken else mean(seen.scores)
-
-    def _values(self, result: Result, share: float) -> dict[str, Tensor]:
-        """The parameters, fresh values included, with a share of the log-scales applied."""
+    def _values(self, option: Option) -> dict[str, Tensor]:
+        """The parameters of an option, fresh values included."""
         values = dict(self.problem.original)
-        for name, draw in result.drawn.items():
+        for name, draw in option.result.drawn.items():
             values[name] = draw.like(values[name])
-        for name, scale in result.scales.items():
-            values[name] = values[name] * scale**share
+        for name, scale in option.scales.items():
+            values[name] = values[name] * scale
         return values
 
-    def _confirmed(self, option: Option, seen: Outcome) -> bool:
-        """Whether an option is better than the model as it is, and not close to divergence."""
-        if self._diverges(self.start):
-            return True
-        if not self.broken and not self._ahead(seen, self.needed):
-            return False
-        phase = "training at a higher learning rate"
-        faster, _ = self._trained(phase, self._values(*option), FASTER_STEPS, HIGHER_RATE)
-        return not self._diverges(faster) if self.broken else self._ahead(faster, 0.0)
+    def _learns(self, outcome: Outcome) -> bool:
+        return not self._diverges(outcome) and not outcome.learned_nothing
 
-    def _learns(self, seen: Outcome) -> bool:
-        return not self._diverges(seen) and not seen.learned_nothing
+    def _diverges(self, outcome: Outcome) -> bool:
+        return not outcome.loss <= DIVERGED * self.first_loss
 
-    def _diverges(self, seen: Outcome) -> bool:
-        return not seen.loss <= DIVERGED * self.first_loss
+    def _ahead(self, outcome: Outcome) -> bool:
+        """Whether the scores are lower than those of the start by more than the noise."""
+        gain, noise = lead(self.start.scores, outcome.scores)
+        return gain > STANDARD_ERRORS * noise
 
-    def _ahead(self, seen: Outcome, errors: float) -> bool:
-        """Whether scores are lower than at the start by more than ``errors`` standard errors."""
-        if not math.isfinite(seen.loss):
-            return False
-        gain, noise = lead(self.start.scores, seen.scores)
-        return gain > errors * noise if errors else gain >= 0
-
-    def _reason(self, name: str, seen: Outcome) -> str:
+    def _reason(self, name: str, outcome: Outcome) -> str:
         diverges = self._diverges(self.start)
         other = "diverges" if diverges else f"reaches {self.start.loss:.4g}"
         if not diverges and self.start.learned_nothing:
             other += " and learns nothing about its inputs"
         return (
-            f"applied {name}: loss {seen.loss:.4g} after {STEPS} training steps, where the "
+            f"applied {name}: loss {outcome.loss:.4g} after {STEPS} training steps, where the "
             f"model as it was {other}"
         )
 
-    def _trained(
-        self, phase: str, values: dict[str, Tensor], steps: int = STEPS, rate: float = 1.0
-    ) -> tuple[Outcome, list[float]]:
+    def _trained(self, phase: str, values: dict[str, Tensor]) -> tuple[Outcome, list[float]]:
         """Train; return the outcome on the validation batches, and the training losses."""
         self.bar.show(self.done, phase)
-        self.done += steps
-        rollout = Rollout(self.problem, values, self.optimizer, rate)
-        rollout.train(itertools.cycle(self.training), steps)
+        self.done += STEPS
+        rollout = Rollout(self.problem, values, self.optimizer)
+        rollout.train(itertools.cycle(self.training), STEPS)
         return rollout.outcome(self.validation), rollout.losses
 
 
-def _in_part(result: Result, problem: Problem, share: float, reason: str) -> Result:
-    """The result with a share of its log-scales."""
-    if share == 1:
-        return dataclasses.replace(result, verified=reason)
-    scales = {n: s**share for n, s in result.scales.items()}
+def _score(outcome: Outcome) -> float:
+    return mean(outcome.scores)
+
+
+def _least_learned(outcome: Outcome) -> float:
+    """Lowest for the training that has learned most; by the loss if the targets are not known."""
+    return -mean(outcome.learned) if outcome.learned else outcome.loss
+
+
+def _unchanged(result: Result, problem: Problem, reason: str) -> Result:
+    """A result that changes nothing."""
+    ones = dict.fromkeys(result.scales, 1.0)
+    digests = _digests(result, problem, ones)
+    return dataclasses.replace(
+        result, scales=ones, digests=digests, drawn={}, after=result.before, verified=reason
+    )
+
+
+def _applied(first: Result, option: Option, problem: Problem, reason: str) -> Result:
+    """The result of a method, with what an option applies."""
+    found = option.result
+    as_measured = option.scales == found.scales
+    return dataclasses.replace(
+        first,
+        scales=option.scales,
+        digests=found.digests if as_measured else _digests(found, problem, option.scales),
+        drawn=found.drawn,
+        before=found.before,
+        after=found.after if as_measured else None,
+        held_out=found.held_out,
+        verified=reason,
+    )
+
+
+def _digests(result: Result, problem: Problem, scales: Mapping[str, float]) -> dict[str, list[int]]:
+    """Hashes of the scaled tensors before and after other scales are applied."""
     digests = {}
     for name, (before, _) in result.digests.items():
         own = problem.parameters[name].detach()
         digests[name] = [before, fingerprint((at_least_float32(own) * scales[name]).to(own))]
-    drawn = result.drawn if share else {}
-    after = None if share else result.before
-    return dataclasses.replace(
-        result, scales=scales, digests=digests, drawn=drawn, after=after, verified=reason
-    )
+    return digests
