@@ -14,7 +14,7 @@ from neuroinit.choose.auto_result import START
 from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.model.problem import Problem
 from neuroinit.run import rollout
-from neuroinit.run.rollout import Rollout, twin_of
+from neuroinit.run.rollout import Outcome, Rollout, twin_of
 from tests.utils.architectures import ZOO
 from tests.utils.snapshots import assert_unchanged, snapshot
 
@@ -94,11 +94,38 @@ def test_an_outlier_is_not_all_the_noise():
     assert rollout.lead([2.0], [1.0])[1] == math.inf
 
 
+def test_a_start_that_learns_nothing_is_replaced_by_what_has_learned_most():
+    blind = Outcome([0.9, 0.9], [0.0, 0.0])
+    last = {
+        START: blind,
+        "low": Outcome([0.8, 0.8], [0.01, 0.01]),
+        "learned": Outcome([1.0, 1.0], [0.1, 0.1]),
+        "blind": Outcome([0.1, 0.1], [0.0, 0.0]),
+        "diverged": Outcome([3.0, 3.0], [2.0, 2.0]),
+    }
+    winner, verdict = decision.decided(last, 1.0, {})
+    assert winner == "learned"
+    assert "learns nothing about its inputs" in verdict
+    winner, _ = decision.decided({**last, START: Outcome([1.0, 1.01], [0.01, 0.01])}, 1.0, {})
+    assert winner == "low"  # the lowest loss minus what was learned
+    winner, verdict = decision.decided({START: blind, "blind": last["blind"]}, 1.0, {})
+    assert winner == START
+    assert "no start trains" in verdict
+
+
+@pytest.mark.parametrize("first", [math.nan, math.inf])
+def test_a_first_loss_that_is_not_finite(first):
+    last = {START: Outcome([math.inf], [math.inf]), "other": Outcome([1.0], [0.1])}
+    winner, verdict = decision.decided(last, first, {})
+    assert winner == "other"
+    assert "diverges" in verdict
+
+
 def test_what_is_near_divergence_does_not_win():
-    last = {"other": [0.1, 0.11], START: [1.0, 1.1]}
-    assert decision.decided(last, {})[0] == "other"
-    higher_rate = {START: [1.0, 1.1], "other": [9.0, math.inf]}
-    winner, verdict = decision.decided(last, higher_rate)
+    last = {"other": Outcome([0.1, 0.11], []), START: Outcome([1.0, 1.1], [])}
+    assert decision.decided(last, 1.0, {})[0] == "other"
+    higher_rate = {START: Outcome([1.0, 1.1], []), "other": Outcome([9.0, math.inf], [])}
+    winner, verdict = decision.decided(last, 1.0, higher_rate)
     assert winner == START
     assert "near divergence" in verdict
 
@@ -190,7 +217,7 @@ def test_nothing_trains():
 
 
 def test_budget_and_rounds():
-    model = network(gain=30.0)
+    model = network(gain=0.3)
     named = {f"normal {k}": ni.TruncNormal(std=0.1 * k) for k in range(1, 8)}
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=97, candidates=named)
     assert result.steps <= 97

@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 def default_candidates(model: nn.Module, optimizer: OptimizerLike) -> dict[str, Candidate]:
     """The default candidates by name; each is a method, or several that are applied in order.
 
-    On the small suites, the model as it is, NIO and LSUV train every cell that any method trains.
     Small branches are for residual networks, and normal values for networks with embeddings, as in
     GPT-2. A candidate that does not differ from another is not tried.
     """
@@ -56,7 +55,7 @@ def default_candidates(model: nn.Module, optimizer: OptimizerLike) -> dict[str, 
     found: dict[str, Candidate] = {
         "NIO": nio,
         "LSUV": LSUV(),
-        "LSUV, then NIO": (LSUV(), nio),
+        "LSUV, small branches": (LSUV(), SmallBranches()),
         "small branches": SmallBranches(),
         "branches near zero": SmallBranches(factor=NEAR_ZERO),
     }
@@ -82,9 +81,12 @@ def auto_(
 
     Candidates are trained with your optimizer, on copies of the parameters, for a few steps. The
     better half is trained further, and so on (successive halving). The model as it is takes part in
-    every round. A candidate is applied only if its validation loss is lower by more than the noise
-    between batches, and not higher at twice the learning rate, which shows that it is not close to
-    divergence. Trainings are without dropout, and hold one copy of the parameters per candidate.
+    every round. Trainings are judged by their validation loss minus what they have learned about
+    the inputs: by how much the loss is lower than with the targets of other samples. A candidate
+    is applied only if this is lower by more than the noise between batches, and not higher at twice
+    the learning rate, which shows that it is not close to divergence. If the model as it is
+    diverges or learns nothing about its inputs, the candidate that has learned most is applied.
+    Trainings are without dropout, and hold one copy of the parameters per candidate.
 
     Under torch.distributed all processes call this function. Every rank trains on its own batches,
     with the mean gradient of all ranks, and scores are means over the batches of all ranks: all
@@ -102,8 +104,8 @@ def auto_(
         compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
         budget: Training steps of all rollouts together. Making the candidates takes extra time,
             which is included in ``result.cost``.
-        candidates: Name -> method; by default NIO, LSUV, both, small residual branches, and normal
-            values if there are embeddings.
+        candidates: Name -> method; by default NIO, LSUV, small residual branches, LSUV with small
+            branches, and normal values if there are embeddings.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         cut: As for :func:`optimize`.
         batch_dim: The dimension of samples in tensors.

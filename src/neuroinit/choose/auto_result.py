@@ -35,6 +35,8 @@ class CandidateRecord(Record):
         losses: Training losses.
         failed: Why it was not trained; empty if it was.
         higher_rate: Validation loss at twice the learning rate; ``None`` if not computed.
+        learned: By how much the validation loss was lower than with the targets of other samples,
+            one number for each round; empty if the targets are not known.
 
     Example:
         >>> record = CandidateRecord("LSUV", scores=(2.1, 1.8), steps=40, seconds=0.2)
@@ -49,6 +51,7 @@ class CandidateRecord(Record):
     losses: tuple[float, ...] = ()
     failed: str = ""
     higher_rate: float | None = None
+    learned: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,12 +101,16 @@ class AutoResult(Reported):
         """The head and the lines of the table that is printed, best candidate first."""
         rounds = max((len(c.scores) for c in self.candidates), default=0)
         at_higher_rate = any(c.higher_rate is not None for c in self.candidates)
+        known = any(c.learned for c in self.candidates)
         head = ["candidate", *(f"round {k + 1}" for k in range(rounds))]
+        head += ["learned"] if known else []
         head += [f"at {HIGHER_RATE:g} x rate"] if at_higher_rate else []
         lines = []
         for c in sorted(self.candidates, key=_standing):
             scores = [_cell(score) for score in c.scores]
-            scores += ["-"] * (rounds - len(scores)) + [_cell(c.higher_rate)] * at_higher_rate
+            scores += ["-"] * (rounds - len(scores))
+            scores += [_cell(c.learned[-1] if c.learned else None)] * known
+            scores += [_cell(c.higher_rate)] * at_higher_rate
             lines.append([c.name, *scores, str(c.steps), f"{c.seconds:.1f}"])
         return [*head, "steps", "made in s"], lines
 
@@ -142,7 +149,9 @@ class AutoResult(Reported):
     def __repr__(self) -> str:
         table = [f"  {line}" for line in aligned(*self.rows())]
         failed = [f"  {c.name} left out: {c.failed}" for c in self.candidates if c.failed]
-        caption = "  Loss on the validation batches after every round of rollouts:"
+        caption = "  Loss on the validation batches after every round of rollouts"
+        known = any(c.learned for c in self.candidates)
+        caption += ", and what was learned about the inputs:" if known else ":"
         first = [f"{self.winner}: {self.verdict}", f"  {self.costs()}", caption]
         return "\n".join([*first, *table, *failed])
 

@@ -1,42 +1,44 @@
-"""The decision of ``auto_``: which candidate is applied, and why, from validation losses."""
+"""The decision of ``auto_``: which candidate is applied, and why."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from neuroinit.choose.auto_result import HIGHER_RATE, START
-from neuroinit.run.rollout import lead, mean
+from neuroinit.run.judging import Judge
+from neuroinit.run.rollout import Outcome, mean
 
 STANDARD_ERRORS = 2.0  # by which a candidate has to be better than the model as it is
 
 
 def decided(
-    last: Mapping[str, list[float]], higher_rate: Mapping[str, list[float]]
+    last: Mapping[str, Outcome], first_loss: float, higher_rate: Mapping[str, Outcome]
 ) -> tuple[str, str]:
     """The name of the candidate to apply, and the reason.
 
     Args:
-        last: Validation losses after the last round of rollouts, by name.
-        higher_rate: The same at a higher learning rate, if that was tried.
+        last: What the rollouts of the last round have reached, by name.
+        first_loss: The first training loss of the model as it is.
+        higher_rate: The same as ``last`` at a higher learning rate, if that was tried.
     """
-    best = min(last, key=lambda name: mean(last[name]))
-    theirs, start = mean(last[best]), mean(last[START])
-    if not math.isfinite(theirs):
+    judge = Judge(last[START], first_loss)
+    best = judge.best(last)
+    if not best:
         return START, "no start trains with this optimizer; the model is left alone"
     if best == START:
         return START, "nothing does better; the model is left alone"
-    if not math.isfinite(start):
-        return best, f"loss {theirs:.4g}, where the start diverges"
-    gain, noise = lead(last[START], last[best])
+    reason = f"loss {last[best].loss:.4g}, where the start {judge.of_start()}"
+    if judge.start_fails:
+        return best, reason
+    gain, noise = judge.lead(last[best])
     if not gain > STANDARD_ERRORS * noise:
         return START, (
             f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
             "the model is left alone"
         )
-    if best in higher_rate and mean(higher_rate[best]) > mean(higher_rate[START]):
+    if best in higher_rate and mean(higher_rate[best].scores) > mean(higher_rate[START].scores):
         return START, (
             f"{best} is ahead, but not at {HIGHER_RATE:g} times the rate, so it is near "
             "divergence; the model is left alone"
         )
-    return best, f"loss {theirs:.4g}, where the start reaches {start:.4g}"
+    return best, reason

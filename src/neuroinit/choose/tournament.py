@@ -26,10 +26,11 @@ from neuroinit.methods.base import Initialization
 from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.run.judging import Judge
 from neuroinit.run.optimize import optimize
 from neuroinit.run.options import OptimizeOptions
 from neuroinit.run.results.result import Result
-from neuroinit.run.rollout import Rollout, mean, split_batches
+from neuroinit.run.rollout import Outcome, Rollout, mean, split_batches
 
 _OWN_VALUES = (
     "The ranks' devices or versions of torch compute differently, or a method uses something that "
@@ -43,7 +44,7 @@ Candidate = Initialization | Sequence[Initialization]
 
 
 class Tournament:
-    """Candidates, their rollouts and their losses on validation batches.
+    """Candidates, their rollouts and what these reach on validation batches.
 
     Args:
         model: The user's module.
@@ -83,9 +84,9 @@ class Tournament:
         self.begun, self.trained, self.done = time.perf_counter(), 0.0, 0
         self.rollouts = {START: Rollout(self.problem, self.problem.original, optimizer)}
         self.results: dict[str, list[Result]] = {START: []}
-        self.scores: dict[str, list[list[float]]] = {START: []}
-        self.seconds: dict[str, float] = {START: 0.0}
-        self.higher_rate: dict[str, list[float]] = {}
+        self.outcomes: dict[str, list[Outcome]] = {START: []}
+        self.seconds = {START: 0.0}
+        self.higher_rate: dict[str, Outcome] = {}
         self.failed: dict[str, str] = {}
 
     def make_candidates(
@@ -119,7 +120,7 @@ class Tournament:
             else:
                 check_same_tensors(self.ranks, values, f"parameters of `{name}`", _OWN_VALUES)
                 self.rollouts[name] = Rollout(self.problem, values, self.optimizer)
-                self.results[name], self.scores[name] = results, []
+                self.results[name], self.outcomes[name] = results, []
             self.seconds[name] = time.perf_counter() - begun
 
     def _twin(self, values: Mapping[str, Tensor]) -> str:
@@ -182,23 +183,24 @@ class Tournament:
             for name in alive:
                 bar.show(len(self.seconds) + self.done, f"trying {name}")
                 self._train(self.rollouts[name], steps)
-                self.scores[name].append(self.rollouts[name].evaluate(self.validation))
-            ranked = sorted(alive, key=lambda name: mean(self.scores[name][-1]))
+                self.outcomes[name].append(self.rollouts[name].outcome(self.validation))
+            judge = Judge(self.outcomes[START][-1], self.rollouts[START].losses[0])
+            ranked = sorted(alive, key=lambda name: judge.standing(self.outcomes[name][-1]))
             best = ranked[: max(1, len(alive) // 2)]
             alive = best if START in best else [*best, START]
         first, steps = ranked[0], (budget - self.done) // 2
-        if steps and first != START and math.isfinite(mean(self.scores[START][-1])):
+        if steps and first != START and not judge.start_fails:
             bar.show(len(self.seconds) + self.done, f"trying {first} at a higher learning rate")
             self.higher_rate = {name: self._at_higher_rate(name, steps) for name in (START, first)}
 
-    def _at_higher_rate(self, name: str, steps: int) -> list[float]:
-        """Validation losses after a rollout from the beginning at a higher learning rate."""
+    def _at_higher_rate(self, name: str, steps: int) -> Outcome:
+        """The outcome of a rollout from the beginning at a higher learning rate."""
         with self._restored():
             for result in self.results[name]:
                 result.apply_(self.model)
             rollout = Rollout(self.problem, self._values(), self.optimizer, HIGHER_RATE)
         self._train(rollout, steps, another=True)
-        return rollout.evaluate(self.validation)
+        return rollout.outcome(self.validation)
 
     def _train(self, rollout: Rollout, steps: int, another: bool = False) -> None:
         """Take training steps, counted and timed; ``another`` uses another order of batches."""
@@ -215,9 +217,11 @@ class Tournament:
 
     def result(self) -> AutoResult:
         """The candidate to apply, and the records of all."""
-        rounds = max(map(len, self.scores.values()))
-        last = {n: s[-1] for n, s in self.scores.items() if s and len(s) == rounds}
-        winner, verdict = decided(last, self.higher_rate) if rounds else (START, NOTHING)
+        rounds = max(map(len, self.outcomes.values()))
+        winner, verdict = START, NOTHING
+        if rounds:
+            last = {n: s[-1] for n, s in self.outcomes.items() if len(s) == rounds}
+            winner, verdict = decided(last, self.rollouts[START].losses[0], self.higher_rate)
         names = [START, *(n for n in self.seconds if n != START)]
         return AutoResult(
             winner=winner,
@@ -232,12 +236,13 @@ class Tournament:
         losses = self.rollouts[name].losses if name in self.rollouts else []
         return CandidateRecord(
             name=name,
-            scores=tuple(mean(s) for s in self.scores.get(name, [])),
+            scores=tuple(outcome.loss for outcome in self.outcomes.get(name, [])),
+            learned=tuple(mean(o.learned) for o in self.outcomes.get(name, []) if o.learned),
             steps=len(losses),
             seconds=self.seconds[name],
             losses=tuple(losses),
             failed=self.failed.get(name, ""),
-            higher_rate=mean(self.higher_rate[name]) if name in self.higher_rate else None,
+            higher_rate=self.higher_rate[name].loss if name in self.higher_rate else None,
         )
 
 

@@ -15,13 +15,9 @@ other batches:
 depend on the inputs. Such a network can still lower its loss, by learning how frequent each target
 is. So the *score* of a training is ``L - I``.
 
-1. A training that diverges, or that has learned nothing, ``|I| <= NOTHING L``, never wins.
-2. If the training of the unchanged model is of this kind, the start that has learned most replaces
-   it.
-3. Else the start with the lowest score replaces it, if the score is lower by more than the noise
-   between batches.
-
-How this rule was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
+The best start (:mod:`neuroinit.run.judging`) replaces a model that diverges or learns nothing. A
+model that learns is replaced if the score of the best start is lower by more than the noise between
+batches. How this rule was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
 """
 
 from __future__ import annotations
@@ -43,12 +39,12 @@ from neuroinit.distributed.ranks import ranks
 from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.run.judging import Judge
 from neuroinit.run.results.result import Result
-from neuroinit.run.rollout import Outcome, Rollout, lead, mean, split_batches
+from neuroinit.run.rollout import Outcome, Rollout, split_batches
 
 STEPS = 12  # steps of a training; there are at most five of these
 STANDARD_ERRORS = 1.0  # by which the score of a start has to be lower
-DIVERGED = 2.0  # a loss above this multiple of the first loss
 WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
 BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
 BOTH = "layer by layer, with small residual branches"
@@ -150,8 +146,8 @@ class _Trial:
         self.validation, self.training = split_batches(
             batches, least, problem.layout, problem.ranks
         )
-        self.start, losses = self._trained("training the model as it is", problem.original)
-        self.first_loss = abs(losses[0])
+        start, losses = self._trained("training the model as it is", problem.original)
+        self.judge = Judge(start, losses[0])
 
     def decide(self, options: Mapping[str, Option]) -> tuple[str, str]:
         """The name of the best option, or ``""`` if none is better; and the reason."""
@@ -159,15 +155,17 @@ class _Trial:
             name: self._trained(f"training the result, {name}", self._values(option))[0]
             for name, option in options.items()
         }
-        usable = {name: outcome for name, outcome in outcomes.items() if self._learns(outcome)}
-        if not usable:
+        best = self.judge.best(outcomes)
+        if not best or not (self.judge.start_fails or self._ahead(outcomes[best])):
             return "", NOT_BETTER
-        replaces = not self._learns(self.start)
-        rank = _least_learned if replaces else _score
-        best = min(usable, key=lambda name: rank(usable[name]))
-        if not replaces and not self._ahead(usable[best]):
-            return "", NOT_BETTER
-        return best, self._reason(best, usable[best])
+        return best, (
+            f"applied {best}: loss {outcomes[best].loss:.4g} after {STEPS} training steps, where "
+            f"the model as it was {self.judge.of_start()}"
+        )
+
+    def _ahead(self, outcome: Outcome) -> bool:
+        gain, noise = self.judge.lead(outcome)
+        return gain > STANDARD_ERRORS * noise
 
     def _values(self, option: Option) -> dict[str, Tensor]:
         """The parameters of an option, fresh values included."""
@@ -178,27 +176,6 @@ class _Trial:
             values[name] = values[name] * scale
         return values
 
-    def _learns(self, outcome: Outcome) -> bool:
-        return not self._diverges(outcome) and not outcome.learned_nothing
-
-    def _diverges(self, outcome: Outcome) -> bool:
-        return not outcome.loss <= DIVERGED * self.first_loss
-
-    def _ahead(self, outcome: Outcome) -> bool:
-        """Whether the scores are lower than those of the start by more than the noise."""
-        gain, noise = lead(self.start.scores, outcome.scores)
-        return gain > STANDARD_ERRORS * noise
-
-    def _reason(self, name: str, outcome: Outcome) -> str:
-        diverges = self._diverges(self.start)
-        other = "diverges" if diverges else f"reaches {self.start.loss:.4g}"
-        if not diverges and self.start.learned_nothing:
-            other += " and learns nothing about its inputs"
-        return (
-            f"applied {name}: loss {outcome.loss:.4g} after {STEPS} training steps, where the "
-            f"model as it was {other}"
-        )
-
     def _trained(self, phase: str, values: dict[str, Tensor]) -> tuple[Outcome, list[float]]:
         """Train; return the outcome on the validation batches, and the training losses."""
         self.bar.show(self.done, phase)
@@ -206,15 +183,6 @@ class _Trial:
         rollout = Rollout(self.problem, values, self.optimizer)
         rollout.train(itertools.cycle(self.training), STEPS)
         return rollout.outcome(self.validation), rollout.losses
-
-
-def _score(outcome: Outcome) -> float:
-    return mean(outcome.scores)
-
-
-def _least_learned(outcome: Outcome) -> float:
-    """Lowest for the training that has learned most; by the loss if the targets are not known."""
-    return -mean(outcome.learned) if outcome.learned else outcome.loss
 
 
 def _unchanged(result: Result, problem: Problem, reason: str) -> Result:

@@ -54,6 +54,9 @@ def _candidates(choice: AutoResult) -> str:
     columns = [Column("Candidate", [record.name for record in records])]
     for k in range(rounds):
         columns.append(Column(f"Round {k + 1}", [_score(record, k) for record in records]))
+    if any(record.learned for record in records):
+        values = [r.learned[-1] if r.learned else float("nan") for r in records]
+        columns.append(Column("Learned about the inputs", values))
     if any(record.higher_rate is not None for record in records):
         values = [float("nan") if r.higher_rate is None else r.higher_rate for r in records]
         columns.append(Column(f"At {HIGHER_RATE:g} x rate", values))
