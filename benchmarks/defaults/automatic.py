@@ -1,10 +1,10 @@
 """How `auto_` judges: by the loss, or by what is learned; on networks that defaults are chosen on.
 
-    python -m benchmarks.defaults.automatic run NAME SUITE SOURCE     # appends to automatic.jsonl; resumable
+    python -m benchmarks.defaults.automatic run NAME SUITE SOURCE     # appends; resumable
 
 ``NAME`` is the form of `auto_` of the present source. Cells, seeds and data are those of
-:mod:`benchmarks.defaults.rates`, which has the outcome of the starts as they are. Of images only those
-for training are used.
+:mod:`benchmarks.defaults.rates`, which has the outcome of the starts as they are. Of images only
+those for training are used.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Do short trainings at a higher learning rate show earlier which start is better?
 
-    python -m benchmarks.defaults.rates run SUITE SOURCE [SEED]     # appends to rates.jsonl; resumable
+    python -m benchmarks.defaults.rates run SUITE SOURCE [SEED]     # appends; resumable
+    python -m benchmarks.defaults.rate_tables                       # what follows
 
 For every cell and every candidate: the validation loss ``L`` and what was learned, ``I``, after 4,
 8, 12 and 16 steps at 1, 2, 4 and 8 times the learning rate, and how the whole training ends. Cells
-are those of :mod:`benchmarks.defaults.candidates`, with more suites and another seed. Of images only
-those for training are used.
+are those of :mod:`benchmarks.defaults.candidates`, with more suites and another seed. Of images
+only those for training are used.
 
 Candidates: ``own`` is the start, ``whole`` and ``half`` the result of `NIO()`, ``layers`` unit
 variance of every layer by scales, ``LSUV`` the same with orthonormal values, ``small`` and

@@ -1,0 +1,200 @@
+"""What `nio_` would apply by other rules, from the records of :mod:`benchmarks.defaults.rates`.
+
+python -m benchmarks.defaults.rate_tables       # the tables of docs/evidence/defaults.md
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from benchmarks.defaults.layer_factors import NOT_FINITE
+from benchmarks.defaults.rates import read
+from benchmarks.statistics_tools import Compared, compared
+from neuroinit.run.judging import Judge
+from neuroinit.run.rollout import Outcome, lead, mean
+
+Row = dict[str, Any]
+GOOD = {
+    "digits": 0.9,
+    "fresh": 0.25,
+    "letters": 0.25,
+    "quadrants": 0.5,
+    "sequences": 0.6,
+    "text": 3.0,
+}
+LOWER = {"text": 0.1}  # a loss that is this much higher is clearly worse
+POINTS = 0.05  # and so is an accuracy that is this much lower
+PLACE = {4: 0, 8: 1, 12: 2, 16: 3}  # steps -> place in a record
+SCALES = ("own", "whole", "half", "layers", "small", "smaller", "layers small")
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """All records."""
+    return tuple(row for suite in GOOD for row in read(suite))
+
+
+def trains(row: Row, arm: str) -> bool:
+    """Whether the training from a start ends well."""
+    good = GOOD[row["suite"]]
+    return bool(row[arm]["loss"] < good if "loss" in row[arm] else row[arm]["accuracy"] >= good)
+
+
+def is_lower(row: Row, arm: str) -> bool:
+    """Whether a training ends clearly lower than that of the start as it is."""
+    if "loss" in row[arm]:
+        return bool(row[arm]["loss"] > row["own"]["loss"] + LOWER["text"])
+    return bool(row[arm]["accuracy"] < row["own"]["accuracy"] - POINTS)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way to decide.
+
+    Args:
+        rate: Factor of the learning rate of the trainings.
+        steps: Of a training.
+        errors: Standard errors by which a score has to be lower.
+        both: Whether layers and small branches are tried together.
+        check: Whether the best has to be ahead at twice the learning rate, too.
+        by_loss: Rank trainings by the loss alone.
+    """
+
+    rate: float = 1.0
+    steps: int = 12
+    errors: float = 1.0
+    both: bool = True
+    check: bool = False
+    by_loss: bool = False
+
+    def __call__(self, row: Row) -> str:
+        """The name of the start that is applied."""
+        outcomes = {arm: self.outcome(row, arm) for arm in self.tried(row)}
+        judge = Judge(self.outcome(row, "own"), row["own"]["first"])
+        best = judge.best(outcomes)
+        if not best:
+            return "own"
+        if judge.start_fails:
+            return best
+        gain, noise = judge.lead(outcomes[best])
+        if not gain > self.errors * noise:
+            return "own"
+        if self.check:
+            faster = outcome(row, best, 2 * self.rate, 16)
+            if not math.isfinite(faster.loss) or lead(judge.start.scores, faster.scores)[0] < 0:
+                return "own"
+        return best
+
+    def outcome(self, row: Row, arm: str) -> Outcome:
+        """What a training reaches."""
+        found = outcome(row, arm, self.rate, self.steps)
+        return Outcome(found.losses, []) if self.by_loss else found
+
+    def tried(self, row: Row) -> list[str]:
+        """The starts that are tried, besides that of the model."""
+        arms = ["whole"] if "whole" in row else []
+        if "small" in row:
+            arms += ["small", "smaller", *(["layers small"] if self.both else [])]
+        else:
+            arms.append("layers")
+        return [arm for arm in arms if arm in row]
+
+
+def outcome(row: Row, arm: str, rate: float, steps: int) -> Outcome:
+    """What a short training has reached."""
+    losses, learned = row[arm]["rates"][f"{rate:g}"][PLACE[steps]]
+    return Outcome([math.inf if x >= NOT_FINITE else x for x in losses], learned)
+
+
+def form_before(row: Row) -> str:
+    """The form of `nio_` before this study."""
+    diagnosed = "whole" in row
+    arms = ["whole"] if diagnosed else []
+    if "small" in row:
+        arms += ["small"] if diagnosed else ["small", "smaller"]
+    elif "layers" in row:
+        arms.append("layers")
+    if arms == ["whole"]:
+        arms.append("half")
+    judge = Judge(outcome(row, "own", 1.0, 12), row["own"]["first"])
+    usable = {a: outcome(row, a, 1.0, 12) for a in arms if a in row}
+    usable = {a: seen for a, seen in usable.items() if judge.learns(seen)}
+    if not usable:
+        return "own"
+    best = min(
+        usable, key=lambda a: usable[a].loss if judge.start_fails else mean(usable[a].scores)
+    )
+    faster = outcome(row, best, 2.0, 16)
+    if judge.diverges(judge.start):
+        return best
+    if judge.start_fails:
+        return "own" if judge.diverges(faster) else best
+    gain, noise = judge.lead(usable[best])
+    sure = gain >= 0 if diagnosed else gain > 2 * noise
+    steady = math.isfinite(faster.loss) and lead(judge.start.scores, faster.scores)[0] >= 0
+    return best if sure and steady else "own"
+
+
+def known_in_advance(row: Row) -> str:
+    """Scales that train, if there are any."""
+    return next((arm for arm in SCALES if arm in row and trains(row, arm)), "own")
+
+
+WAYS: dict[str, Callable[[Row], str]] = {
+    "as it is": lambda row: "own",
+    "LSUV, always": lambda row: "LSUV" if "LSUV" in row else "own",
+    "the form before": form_before,
+    "**the present form**": Rule(),
+    "... without layers and branches together": Rule(both=False),
+    "... ahead at twice the learning rate, too": Rule(check=True),
+    "... by the loss alone": Rule(by_loss=True),
+    "... ahead by 2 standard errors": Rule(errors=2.0),
+    "... with 8 steps": Rule(steps=8),
+    "... with 16 steps": Rule(steps=16),
+    "... at twice the learning rate": Rule(rate=2.0),
+    "... at 4 times the learning rate": Rule(rate=4.0),
+    "the best of all scales, known in advance": known_in_advance,
+}
+
+
+def table() -> str:
+    """Markdown: a line for each way to decide."""
+    heads = [f"{suite}, {sum(r['suite'] == suite for r in rows())}" for suite in GOOD]
+    lines = [
+        f"| {len(rows())} cells | " + " | ".join([*heads, "all", "made worse", "clearly lower"]),
+        "|---" * (len(GOOD) + 4),
+    ]
+    for name, choose in WAYS.items():
+        chosen = [(row, choose(row)) for row in rows()]
+        counts = [sum(trains(r, a) for r, a in chosen if r["suite"] == suite) for suite in GOOD]
+        working = [(r, a) for r, a in chosen if trains(r, "own")]
+        worse = sum(not trains(r, a) for r, a in working)
+        lower = sum(is_lower(r, a) for r, a in working)
+        numbers = [*counts, sum(counts), worse, lower]
+        lines.append(f"| {name} | " + " | ".join(map(str, numbers)))
+    return "\n".join(f"{line} |" for line in lines)
+
+
+def gain(after: Callable[[Row], str], before: Callable[[Row], str]) -> Compared:
+    """Cells that train by one way to decide, compared with another, in points."""
+    keys = ("suite", "network", "start", "optimizer")
+    scores = [
+        {tuple(row[k] for k in keys): 100.0 * trains(row, way(row)) for row in rows()}
+        for way in (after, before)
+    ]
+    return compared(*scores, group=lambda cell: cell[:2])
+
+
+def main() -> None:
+    """Print the table, and by how much the present form is ahead of the form before."""
+    print(
+        table(), f"The present form over the form before: {gain(Rule(), form_before)}", sep="\n\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
