@@ -201,9 +201,9 @@ def _defaults() -> str:
 
 
 def _layer_factors() -> str:
-    from benchmarks.defaults import agreement_ascent, candidates, layer_factors
+    from benchmarks.defaults import agreement_ascent, candidates, layer_factors, rate_tables
 
-    own = candidates.table(), candidates.shares()
+    own = candidates.table(), candidates.shares(), rate_tables.table()
     return "\n\n".join([layer_factors.tables(), agreement_ascent.table(), *own])
 
 
