@@ -84,8 +84,7 @@ def passes_over(
     """
     copied = pieces is None and takes_copies(session.problem, plan)
     if not session.problem.traits.separable or (plan.one_forward and not copied):
-        for loss in session.losses(batch, plan.pieces, plan.one_forward):
-            yield pass_of_piece(session, loss, names, create_graph, plan.one_forward)
+        yield from one_by_one(session, batch, plan.pieces, names, create_graph, plan.one_forward)
         return
     alike = bool(session.problem.batch_norms)
     groups = grouped(plan.pieces, samples, pieces or len(plan.pieces), alike)
@@ -114,29 +113,40 @@ def _passes_of(
 ) -> Iterator[Pass]:
     """One pass over some pieces, or one pass a piece if the model turns out not to be separable."""
     traits = session.problem.traits
-    found: list[Pass] = []
+    passes: list[Pass] = []
     if traits.separable:
         try:
-            found = [one_pass(session, batch, pieces, names, create_graph, copied)]
+            passes = [one_pass(session, batch, pieces, names, create_graph, copied)]
         except NotSeparableError:  # the forward pass of these pieces is not that of the test
             traits.separable = False
     if not traits.separable:
-        losses = session.losses(batch, pieces, copied)
-        found = [pass_of_piece(session, loss, names, create_graph, copied) for loss in losses]
-    while found:  # the caller gets the only reference to each graph, so that it can be freed
-        yield found.pop(0)
+        passes = list(one_by_one(session, batch, pieces, names, create_graph, copied))
+    while passes:  # the caller gets the only reference to each graph, so that it can be freed
+        yield passes.pop(0)
 
 
-def pass_of_piece(
+def one_by_one(
     session: Session,
-    loss: Tensor,
+    batch: Batch,
+    pieces: Sequence[Interval],
     names: Sequence[str],
     create_graph: bool = False,
-    retain_graph: bool = False,
-) -> Pass:
-    """Differentiate the loss of one piece."""
-    gradients = session.gradient(loss, names, create_graph, retain_graph)
-    return Pass([loss.detach()], gradients)
+    one_forward: bool = False,
+) -> Iterator[Pass]:
+    """Yield one pass a piece.
+
+    Args:
+        session: The session in which the model is evaluated.
+        batch: A prepared batch.
+        pieces: ``(start, stop)`` of every piece.
+        names: The parameters to differentiate by.
+        create_graph: Keep the graph of the gradients for a second backward.
+        one_forward: Pieces are slices of one forward pass of the whole batch.
+    """
+    shared = one_forward and len(pieces) > 1  # the pieces share the graph of the forward pass
+    for loss in session.losses(batch, pieces, one_forward):
+        gradients = session.gradient(loss, names, create_graph, retain_graph=shared)
+        yield Pass([loss.detach()], gradients)
 
 
 def one_pass(

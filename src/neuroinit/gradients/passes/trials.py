@@ -19,7 +19,7 @@ from torch import Tensor
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import out_of_memory
 from neuroinit.common.tensors import quick_norms, to_host
-from neuroinit.gradients.passes.pieces import one_pass, pass_of_piece
+from neuroinit.gradients.passes.pieces import one_by_one, one_pass
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.model.double import in_double
 from neuroinit.model.point import Point
@@ -176,8 +176,7 @@ def _error_of_one_pass(point: Point, batch: Batch) -> float:
         return math.inf
     with point.session() as session:
         try:
-            losses = session.losses(batch, pieces, False)
-            apart = [pass_of_piece(session, loss, names).gradients for loss in losses]
+            apart = [each.gradients for each in one_by_one(session, batch, pieces, names)]
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
