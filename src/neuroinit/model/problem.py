@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.common.batches import Batch, Data, map_tensors, moved, ragged
+from neuroinit.common.batches import Batch, Data, map_tensors, moved
 from neuroinit.common.errors import warn
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.process.random_state import new_seed
@@ -71,6 +72,8 @@ class Problem:
         zeros: Names of trainable tensors that are all zero.
         drawn: Name -> how fresh values are drawn.
         buffers: ``(module, key, buffer)`` for every buffer of the model.
+        norm_statistics: ``"batch"`` or ``"running"``, see :meth:`with_norm_statistics`.
+        traits: Properties of the model that were tested so far.
     """
 
     session_type: ClassVar[type[Session]] = Session
@@ -117,12 +120,9 @@ class Problem:
         self.scaled = selection.scaled(self.model, self.zeros, self.drawn)
         self.differentiated = selection.differentiated(self.model)
         self.seed = new_seed()
+        self.norm_statistics = "batch"
         self.traits = Traits()
         self._warned: set[str] = set()
-        self._prepared: tuple[Batch, Batch] = (
-            None,
-            None,
-        )  # the last one, prepared and as given
 
     def _values(self) -> dict[str, Tensor]:
         """The user's values, in float32 or wider."""
@@ -164,6 +164,12 @@ class Problem:
             self._warned.add(message)
             warn(message)
 
+    def with_norm_statistics(self, kind: str) -> Problem:
+        """This problem with BatchNorm's statistics of the ``"batch"``, or ``"running"`` ones."""
+        twin = copy.copy(self)
+        twin.norm_statistics = kind
+        return twin
+
     # -- points ------------------------------------------------------------------------------------
 
     @property
@@ -204,14 +210,7 @@ class Problem:
         self.layout.size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
         prepared = moved(batch, self.device)
-        prepared = map_tensors(at_least_float32, prepared) if half else prepared
-        self._prepared = prepared, batch
-        return prepared
-
-    def is_ragged(self, batch: Batch) -> bool:
-        """Whether a prepared batch is :func:`ragged`; reads it on the CPU if it came from there."""
-        prepared, given = self._prepared
-        return ragged(given if batch is prepared else batch)
+        return map_tensors(at_least_float32, prepared) if half else prepared
 
     @cached_property
     def batch_norms(self) -> list[str]:

@@ -1,11 +1,13 @@
-"""Tests of a model's properties by computing gradients; results are kept in ``problem.traits``.
+"""Tests of a model's properties by computing gradients; results are cached in ``problem.traits``.
 
-Both tests compute the gradients of parts of a batch in two ways and compare them:
+Every test computes gradients in two ways and compares them, see :func:`relative_error`:
 
 - *independent*: does ``B_1 g_1 + B_2 g_2 = B g`` hold for two parts of a batch? Then a sub-batch
   can be cut into pieces.
 - *separable*: does one pass over two pieces give the same two gradients as two passes? Then several
   pieces are computed in one pass, see ``pieces.py``.
+- *spreadable*: does a batch whose samples are spread over the ranks of a sharded model give the
+  same gradient as the batch on every rank? Tested in ``sharded/problem.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.batches import Batch, Interval, ragged
 from neuroinit.common.errors import out_of_memory
 from neuroinit.common.tensors import quick_norms, to_host
 from neuroinit.gradients.passes.pieces import one_by_one, one_pass
@@ -73,14 +75,9 @@ def all_norms(tensors: Sequence[Tensor], norm: Callable[[Tensor], Tensor]) -> li
     return list(known.values())
 
 
-def gradients_match(
-    found: Sequence[Tensor],
-    wanted: Sequence[Tensor],
-    modules: Sequence[str],
-    norm: Callable[[Tensor], Tensor],
-) -> bool:
-    """Whether gradients agree up to rounding, see :func:`relative_error`."""
-    return relative_error(found, wanted, modules, norm) <= _tolerance(wanted[0])
+def same_gradient(problem: Problem, tested: Tensor, correct: Tensor) -> bool:
+    """Whether two flat gradients agree up to rounding, see :func:`relative_error`."""
+    return relative_error([tested], [correct], [""], problem.norm) <= _tolerance(correct)
 
 
 def _tolerance(tensor: Tensor) -> float:
@@ -92,7 +89,7 @@ def samples_are_independent(problem: Problem, batch: Batch) -> bool:
 
     Tested at unit scales on the first batch, and again on the first :func:`ragged` batch.
     """
-    known, kind = problem.traits.independent, problem.is_ragged(batch)
+    known, kind = problem.traits.independent, ragged(batch)
     if kind not in known:
         known[kind] = not problem.batch_norms and _parts_make_the_whole(problem, batch)
     return known[kind]
@@ -124,7 +121,7 @@ def _compare_parts(problem: Problem, batch: Batch) -> bool:
             for part, start in parts
         )
     joined = (first * left + (size - first) * right) / size
-    return gradients_match([joined], [whole], [""], problem.norm)
+    return same_gradient(problem, joined, whole)
 
 
 def may_be_separable(problem: Problem) -> bool:
