@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.common.batches import Data
 from neuroinit.common.graphs import graph_nodes
 from neuroinit.kernels.context import KernelContext, NotSeparableError
 
@@ -44,7 +45,10 @@ ROUNDING = 1e-4  # relative rounding error of a loss in float32 or less
 
 
 def loss_of_pieces(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+    func: Callable[..., Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context: KernelContext,
 ) -> Tensor | None:
     """The mean of the losses of the pieces; both are recorded in ``context.pieces.losses``.
 
@@ -78,9 +82,9 @@ def loss_of_pieces(
 
 
 def losses_of_pieces(
-    loss_fn: Callable[[Any, Any], Tensor],
-    output: Any,
-    target: Any,
+    loss_fn: Callable[[Data, Data], Tensor],
+    output: Data,
+    target: Data,
     pieces: Sequence[tuple[int, int]],
 ) -> Tensor | None:
     """The mean losses of pieces by ``torch.vmap``, with as many operators as for one piece.
@@ -125,7 +129,7 @@ def _rows(x: Tensor, rows: list[int]) -> Tensor:
 
 
 def _losses_alike(
-    loss_fn: Callable[[Any, Any], Tensor], output: Tensor, target: Tensor, count: int
+    loss_fn: Callable[[Data, Data], Tensor], output: Tensor, target: Tensor, count: int
 ) -> Tensor | None:
     """The mean losses of so many pieces of one size."""
     size = len(output) // count
@@ -175,12 +179,12 @@ class OtherTargets(TorchFunctionMode):
         return losses[0] - torch.stack(losses[1:]).mean(0)
 
 
-def _is_mean(arguments: dict[str, Any]) -> bool:
+def _is_mean(arguments: Mapping[str, object]) -> bool:
     legacy = [arguments.get(name) for name in ("size_average", "reduce")]
     return arguments.get("reduction", "mean") == "mean" and legacy == [None, None]
 
 
-def _fit(x: Any, target: Any, of_classes: bool, arguments: dict[str, Any]) -> bool:
+def _fit(x: object, target: object, of_classes: bool, arguments: Mapping[str, object]) -> bool:
     """Whether input and target have matching first dimensions, and no weights for entries."""
     if not isinstance(x, Tensor) or not isinstance(target, Tensor) or not target.dim():
         return False

@@ -47,7 +47,7 @@ class SampleOrder:
             if not self._unknown and not self._sorts:
                 self._packed[id(found[1])] = found[1], order
 
-    def note_index(self, index: Any) -> None:
+    def note_index(self, index: object) -> None:
         """Note ``x[index]``, which may put samples in another order."""
         first = index[0] if isinstance(index, tuple) and index else index
         if isinstance(first, Tensor):

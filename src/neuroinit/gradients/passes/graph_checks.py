@@ -67,16 +67,18 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
                 "the module that holds it, so it cannot be scaled there. Read it as an attribute "
                 "of its module in `forward`, or keep such tensors in an `nn.ParameterList`."
             )
-        if isinstance(node, BackwardCFunction) and not _is_known(node):
+        if _is_custom(node):
             custom.add(type(node).__name__.removesuffix("Backward"))
     return custom
 
 
-def _is_known(node: BackwardCFunction) -> bool:
-    """Whether an autograd function is defined in torch or in this package."""
+def _is_custom(node: object) -> bool:
+    """Whether a node is of an autograd function that neither torch nor this package defines."""
+    if not isinstance(node, BackwardCFunction):
+        return False
     module = type(node).__module__.partition(".")[0]
     owner = getattr(type(node), "_forward_cls", type(node)).__module__.partition(".")[0]
-    return {module, owner} & {"neuroinit"} != set() or owner == "torch"
+    return "neuroinit" not in (module, owner) and owner != "torch"
 
 
 def _check_custom_functions(point: Point, batch: Batch, names: list[str]) -> None:
