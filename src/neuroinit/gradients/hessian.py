@@ -127,7 +127,7 @@ def _weights(own: Plan) -> list[float]:
 
 
 def _graphs(session: Session, batch: Batch, own: Plan) -> Iterator[Pass]:
-    """Yield one pass a piece, with the graph of its gradient."""
+    """Yield one pass per piece, with the graph of its gradient."""
     names = session.problem.differentiated
     return one_by_one(session, batch, own.pieces, names, True, own.one_forward)
 

@@ -95,7 +95,7 @@ def losses_of_pieces(
     vectorized.
 
     Args:
-        loss_fn: A scalar mean, or one loss a sample.
+        loss_fn: A scalar mean, or one loss per sample.
         output: The model's output for all samples, a tensor ``(samples, ...)``.
         target: The targets, a tensor ``(samples, ...)``.
         pieces: Consecutive pieces from 0 to the number of samples.
@@ -114,7 +114,9 @@ def losses_of_pieces(
     for size in set(sizes):
         alike = [k for k, own in enumerate(sizes) if own == size]
         rows = [i for k in alike for i in range(*pieces[k])]
-        losses = _losses_alike(loss_fn, _rows(output, rows), _rows(target, rows), len(alike))
+        losses = _losses_of_equal_pieces(
+            loss_fn, _rows(output, rows), _rows(target, rows), len(alike)
+        )
         if losses is None or len(alike) == len(pieces):
             return losses
         found |= zip(alike, losses.unbind(), strict=True)
@@ -128,10 +130,10 @@ def _rows(x: Tensor, rows: list[int]) -> Tensor:
     return x.index_select(0, torch.tensor(rows, device="cpu").to(x.device, non_blocking=True))
 
 
-def _losses_alike(
+def _losses_of_equal_pieces(
     loss_fn: Callable[[Data, Data], Tensor], output: Tensor, target: Tensor, count: int
 ) -> Tensor | None:
-    """The mean losses of so many pieces of one size."""
+    """The mean loss of each of ``count`` pieces of equal size."""
     size = len(output) // count
     apart = [x.reshape(count, size, *x.shape[1:]) for x in (output, target)]
     try:

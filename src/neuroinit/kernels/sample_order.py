@@ -1,7 +1,7 @@
 """The order of samples in packed sequences, from the calls with which a model sorts samples.
 
 ``pack_padded_sequence`` sorts samples by length. A pass over several pieces has to know which
-sample a packed sequence belongs to, and torch's recurrent layers are not told. So the calls that
+sample a packed sequence belongs to, but recurrent layers do not receive this. So the calls that
 sort or select samples are noted while the model runs.
 """
 

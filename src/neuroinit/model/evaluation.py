@@ -139,7 +139,7 @@ class Evaluation:
             )
 
     def _losses(self, batch: Batch, seed: int) -> Tensor:
-        """The value of the user's loss: a scalar, or one loss a sample."""
+        """The value of the user's loss: a scalar, or one loss per sample."""
         compute_loss, loss_fn = self.problem.compute_loss, self.problem.loss_fn
         if compute_loss is None:
             output, target = self._forward(batch, seed)

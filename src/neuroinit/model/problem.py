@@ -133,8 +133,8 @@ class Problem:
 
     def _all_zero(self) -> list[str]:
         """Names of trainable tensors that are all zero at the start."""
-        looked_at = [n for n in self.trainable if n in self._unusual or n in self.drawn]
-        return [n for n in looked_at if not self.start[n].any()]
+        candidates = [n for n in self.trainable if n in self._unusual or n in self.drawn]
+        return [n for n in candidates if not self.start[n].any()]
 
     def _check_model(self, selection: Selection) -> None:
         """Raise for a model that cannot be differentiated, or has nothing to train."""
@@ -233,16 +233,16 @@ class Problem:
         return to_cpu_double(gram_matrix(gradients))
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
-        """Sum the values of every parameter's shards (one row a name); here there is one shard."""
+        """Sum the values (one row per name) over all shards of a parameter; here there is one."""
         return values
 
     def by_scales(self, gradient: Tensor) -> Tensor:
         """``<W_k, gradient_k>`` for every scale, of a flat gradient by ``differentiated``."""
         names = self.differentiated
         parts = dict(zip(names, unflatten(gradient, [self.start[n] for n in names]), strict=True))
-        found = {n: dot(self.start[n], parts[n]) for n in self.scaled if n in parts}
+        products = {n: dot(self.start[n], parts[n]) for n in self.scaled if n in parts}
         by_scale = torch.zeros_like(self.unit_scales)
-        if found:
-            place = [k for k, n in enumerate(self.scaled) if n in found]
-            by_scale[place] = torch.stack(to_host(*found.values()))
+        if products:
+            place = [k for k, n in enumerate(self.scaled) if n in products]
+            by_scale[place] = torch.stack(to_host(*products.values()))
         return by_scale

@@ -185,7 +185,7 @@ class ShardedProblem(Problem):
         return [n for n, count in zip(self.trainable, counts.tolist(), strict=True) if not count]
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
-        """Sum the values of every parameter's shards (one row a name) over the ranks."""
+        """Sum the values of every parameter's shards (one row per name) over the ranks."""
         weights = torch.tensor([1 / self.copies[n] for n in names], dtype=torch.float64)
         shape = (-1, *[1] * (values.dim() - 1))
         return self.shards.sum(to_cpu_double(values) * weights.reshape(shape))

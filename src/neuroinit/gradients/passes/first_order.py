@@ -32,7 +32,7 @@ def gradient_rows(
     names: Sequence[str],
     entries: int | None = None,
 ) -> Iterator[Tensor]:
-    """Yield the gradients of all sub-batches in order, as matrices of one row a sub-batch.
+    """Yield the gradients of all sub-batches in order, as matrices of one row per sub-batch.
 
     Every rank yields the same gradients.
 

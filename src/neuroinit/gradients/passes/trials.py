@@ -34,8 +34,8 @@ MODULE_SHARE = 1e-3  # weight of the largest gradient norm in a module in relati
 
 
 def relative_error(
-    found: Sequence[Tensor],
-    wanted: Sequence[Tensor],
+    tested: Sequence[Tensor],
+    correct: Sequence[Tensor],
     modules: Sequence[str],
     norm: Callable[[Tensor], Tensor],
 ) -> float:
@@ -46,13 +46,13 @@ def relative_error(
     weight, the largest norm in its module.
 
     Args:
-        found: The gradients to test.
-        wanted: The correct gradients.
+        tested: The gradients to test.
+        correct: The correct gradients.
         modules: The name of the module that each gradient belongs to.
         norm: Computes the norm of a gradient.
     """
-    both = all_norms([*torch._foreach_sub(list(found), list(wanted)), *wanted], norm)
-    errors, norms = both[: len(wanted)], both[len(wanted) :]
+    both = all_norms([*torch._foreach_sub(list(tested), list(correct)), *correct], norm)
+    errors, norms = both[: len(correct)], both[len(correct) :]
     largest: dict[str, float] = {}
     for module, value in zip(modules, norms, strict=True):
         largest[module] = max(value, largest.get(module, 0.0))
@@ -68,11 +68,12 @@ def all_norms(tensors: Sequence[Tensor], norm: Callable[[Tensor], Tensor]) -> li
 
     Norms that may over- or underflow in float32 are computed again one by one.
     """
-    found = quick_norms(tensors)
-    rest = [k for k, value in enumerate(found) if not 1e-12 < value < 1e18]
-    again = to_host(*(norm(tensors[k]) for k in rest)) if rest else []
-    known = {**dict(enumerate(found)), **dict(zip(rest, map(float, again), strict=True))}
-    return list(known.values())
+    norms = quick_norms(tensors)
+    unsafe = [k for k, value in enumerate(norms) if not 1e-12 < value < 1e18]
+    exact = to_host(*(norm(tensors[k]) for k in unsafe)) if unsafe else []
+    for k, value in zip(unsafe, exact, strict=True):
+        norms[k] = float(value)
+    return norms
 
 
 def same_gradient(problem: Problem, tested: Tensor, correct: Tensor) -> bool:
@@ -157,9 +158,9 @@ def _compare_passes(point: Point, batch: Batch) -> bool:
     error = _error_of_one_pass(point, batch)
     if not tolerance < error <= KINKS:
         return error <= tolerance
-    few = point.problem.layout.cut(batch, 0, min(TRIAL, point.problem.layout.size(batch)))
+    samples = point.problem.layout.cut(batch, 0, min(TRIAL, point.problem.layout.size(batch)))
     try:
-        return _error_of_one_pass(*in_double(point, few)) <= 1e-8
+        return _error_of_one_pass(*in_double(point, samples)) <= 1e-8
     except (RuntimeError, ValueError, TypeError):  # it cannot be copied or run in float64
         return False
 
@@ -182,6 +183,6 @@ def _error_of_one_pass(point: Point, batch: Batch) -> float:
             together = one_pass(session, batch, pieces, names, create_graph=False)
         except (NotSeparableError, RuntimeError, MemoryError, ValueError, TypeError):
             return math.inf
-    wanted = [torch.stack(found) for found in zip(*apart, strict=True)]
+    correct = [torch.stack(by_piece) for by_piece in zip(*apart, strict=True)]
     modules = [n.rpartition(".")[0] for n in names]
-    return relative_error(together.gradients, wanted, modules, problem.norm)
+    return relative_error(together.gradients, correct, modules, problem.norm)
