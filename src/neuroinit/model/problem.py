@@ -206,7 +206,7 @@ class Problem:
         """The batch on the model's device; in float32 if the model is in half precision."""
         if self.has_loss and self.compute_loss is None:
             check_pair(batch)
-        self.layout = self.layout.settled(batch)
+        self.layout = self.layout.settled(batch)  # a cache: the first batch decides for all others
         self.layout.size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
         prepared = moved(batch, self.device)
