@@ -80,7 +80,7 @@ class Evaluation:
             values = self._losses(batch, problem.seed)
             if values.dim() != 1 or len(values) != problem.layout.size(batch):
                 raise ValueError(
-                    "Statistics of the whole batch need a `compute_loss` that returns one loss a "
+                    "Statistics of the whole batch need a `compute_loss` that returns one loss per "
                     f"sample. Found a loss of shape {tuple(values.shape)} for "
                     f"{problem.layout.size(batch)} samples. Return unreduced losses, or use "
                     "`batch_stats='sub-batch'`."
