@@ -160,7 +160,7 @@ def test_arrays_of_numpy():
 
 def test_another_dimension():
     layout = BatchLayout(dim=1)
-    batch = (torch.arange(24).view(4, 6), torch.arange(6))  # (time, samples), one label a sample
+    batch = (torch.arange(24).view(4, 6), torch.arange(6))  # (time, samples), one label per sample
     assert layout.size(batch) == 6
     series, labels = layout.cut(batch, 1, 3)
     assert series.shape == (4, 2)

@@ -68,7 +68,7 @@ def test_a_sub_batch_that_cannot_be_cut_stays_on_one_rank():
 )
 def test_sub_batches_are_cut_where_several_ranks_share_one(world, options, longest):
     problem, batch = problem_and_batch()
-    problem.traits.independent[problem.is_ragged(batch)] = True
+    problem.traits.independent[False] = True
     problem.ranks = Ranks(0, world)
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch", **options)
     assert {stop - start for start, stop in plan.pieces} == {longest}

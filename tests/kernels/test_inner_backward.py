@@ -126,7 +126,7 @@ def test_both_backward_passes_are_those_of_plain_autograd(name, kind):
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n, k in SAMPLE_WISE if CASES[n].separable])
 def test_pieces_are_apart_or_said_not_to_be(name, kind):
-    """Never wrong without a word: the caller falls back to one pass a piece."""
+    """Never wrong without a word: the caller falls back to one pass per piece."""
     model, x = CASES[name].make()
     intervals = [(0, 2), (2, 6)]
     try:

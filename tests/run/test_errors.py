@@ -48,7 +48,7 @@ def per_token(output, target):
         ),
         ({"loss_fn": "mse"}, TypeError, "`loss_fn` should be callable. Found `loss_fn = 'mse'`"),
         ({"loss_fn": None}, TypeError, "Pass a `loss_fn.*or a `compute_loss"),
-        ({"loss_fn": per_token}, ValueError, r"one value a sample. Found shape \(16, 2\) for 16"),
+        ({"loss_fn": per_token}, ValueError, r"one value per sample. Found shape \(16, 2\) for 16"),
         ({"loss_fn": lambda y, t: 1.0}, TypeError, "loss should be a tensor. Found a `float`"),
         (
             {"loss_fn": lambda y, t: F.cross_entropy(y, t).detach()},
@@ -168,7 +168,7 @@ def test_microbatches_need_independent_samples(digits_like):
 
 def test_statistics_of_the_whole_batch_need_losses_of_samples(digits_like):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    with pytest.raises(ValueError, match=r"`compute_loss` that returns one loss a sample"):
+    with pytest.raises(ValueError, match=r"`compute_loss` that returns one loss per sample"):
         ni.nio_(
             model,
             digits_like,

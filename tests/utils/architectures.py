@@ -485,7 +485,7 @@ def penalized_loss(model: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def per_sample_loss(model: Any, batch: dict[str, Any]) -> Tensor:
-    """One loss a sample."""
+    """One loss per sample."""
     return model(**batch)["losses"]
 
 

@@ -111,7 +111,7 @@ def compare(
                     seed_all(seed)
                     with allowed():
                         model = model_factory()
-                    one = _One(model, held, loss_fn, compute_loss, engine, seed, all_ranks, layout)
+                    one = _Cell(model, held, loss_fn, compute_loss, engine, seed, all_ranks, layout)
                     records.append(one.record(name, method, rest, train, warmed))
                     curves[name, seed] = Curves(tuple(one.history), tuple(one.losses))
     base = next((n for n, m in named.items() if m is None), AS_IS)
@@ -121,7 +121,7 @@ def compare(
     return found
 
 
-class _One:
+class _Cell:
     """One cell of the comparison: the model of one seed, initialized by one method."""
 
     def __init__(

@@ -73,11 +73,13 @@ def score(
         {'parameters': 15.0, 'flops': 24.0}
     """
     chosen = list(METRICS) if metrics is None else _checked(metrics)
-    asked = _Asked(model, batch, loss_fn, compute_loss, batch_layout(cut, batch_dim, targets))
-    return {name: METRICS[name](asked) for name in chosen}
+    scored = _ScoredModel(
+        model, batch, loss_fn, compute_loss, batch_layout(cut, batch_dim, targets)
+    )
+    return {name: METRICS[name](scored) for name in chosen}
 
 
-class _Asked:
+class _ScoredModel:
     """A model and its batch; sample-wise statistics are computed at most once."""
 
     def __init__(
@@ -112,32 +114,32 @@ class _Asked:
         )
 
 
-def _agreement(asked: _Asked) -> float:
-    count = min(USUAL, asked.layout.size(asked.batch))
+def _agreement(scored: _ScoredModel) -> float:
+    count = min(USUAL, scored.layout.size(scored.batch))
     try:
-        return asked.stats(count, agreement=True).agreement
+        return scored.stats(count, agreement=True).agreement
     except ValueError:  # the targets are not known, or are all equal
         return math.nan
 
 
-def _gradsign(asked: _Asked) -> float:
-    layout = asked.layout
+def _gradsign(scored: _ScoredModel) -> float:
+    layout = scored.layout
     return gradsign(
-        asked.model, asked.batch, asked.loss_fn, asked.compute_loss, layout.custom, layout.dim
+        scored.model, scored.batch, scored.loss_fn, scored.compute_loss, layout.custom, layout.dim
     )
 
 
-def _parameters(asked: _Asked) -> float:
-    return float(sum(p.numel() for p in asked.model.parameters() if p.requires_grad))
+def _parameters(scored: _ScoredModel) -> float:
+    return float(sum(p.numel() for p in scored.model.parameters() if p.requires_grad))
 
 
-def _flops(asked: _Asked) -> float:
+def _flops(scored: _ScoredModel) -> float:
     """One forward pass of the batch, counted by torch."""
     from torch.utils.flop_counter import FlopCounterMode  # slow to import, and rarely needed
 
     with isolated():
-        problem = Problem(asked.model, asked.loss_fn, asked.compute_loss, layout=asked.layout)
-        point, prepared = problem.at(problem.unit_scales), problem.prepare(asked.batch)
+        problem = Problem(scored.model, scored.loss_fn, scored.compute_loss, layout=scored.layout)
+        point, prepared = problem.at(problem.unit_scales), problem.prepare(scored.batch)
         with point.session() as session:
             try:
                 with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -148,12 +150,12 @@ def _flops(asked: _Asked) -> float:
     return float(counter.get_total_flops() / problem.layout.size(prepared))
 
 
-METRICS: dict[str, Callable[[_Asked], float]] = {
-    "gradcosine": lambda asked: asked.samples.cosine,
+METRICS: dict[str, Callable[[_ScoredModel], float]] = {
+    "gradcosine": lambda scored: scored.samples.cosine,
     "agreement": _agreement,
     "gradsign": _gradsign,
-    "grad_norm": lambda asked: asked.stats(1).norm,
-    "theta": lambda asked: asked.samples.theta(),
+    "grad_norm": lambda scored: scored.stats(1).norm,
+    "theta": lambda scored: scored.samples.theta(),
     "parameters": _parameters,
     "flops": _flops,
 }

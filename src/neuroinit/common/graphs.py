@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from typing import Any
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
 
-def graph_nodes(outputs: Sequence[Tensor], ends: Container[Any] = ()) -> Iterator[Any]:
+def graph_nodes(outputs: Sequence[Tensor], ends: Container[Node | None] = ()) -> Iterator[Node]:
     """Yield every node of the autograd graph of some tensors, once.
 
     Args:
         outputs: Those without a graph are ignored.
         ends: Nodes that are yielded, but whose parents are not visited from them.
     """
-    waiting: list[Any] = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    waiting: list[Node] = [t.grad_fn for t in outputs if t.grad_fn is not None]
     seen = set(waiting)
     while waiting:
         node = waiting.pop()

@@ -142,7 +142,7 @@ class BatchLayout:
             )
         raise ValueError(
             f"The tensors of a batch disagree about dimension {self.dim}: found sizes "
-            f"{sorted(plain)}. Every tensor needs one entry a sample; close over the others in "
+            f"{sorted(plain)}. Every tensor needs one entry per sample; close over the others in "
             "`compute_loss`, or pass `batch_dim=` or `cut=lambda batch, start, stop: ...`."
         )
 

@@ -69,12 +69,12 @@ def noting_contrast(problem: Problem, noted: list[Tensor]) -> Problem:
     """
     twin, loss_fn = copy.copy(problem), problem.loss_fn
 
-    def own(output: Data, targets: Sequence[Data]) -> Tensor:
+    def loss_of_user(output: Data, targets: Sequence[Data]) -> Tensor:
         losses = _each(lambda t: loss_fn(output, t), targets)
         noted.append(_excess(losses).mean())
         return losses[0]
 
-    twin.loss_fn = own
+    twin.loss_fn = loss_of_user
     return twin
 
 
@@ -88,13 +88,13 @@ def targets_enter_losses_only(point: Point, batch: Batch) -> bool:
     if problem.compute_loss is None:
         return False
     if problem.traits.targets_in_losses is None:
-        few = problem.layout.cut(batch, 0, min(FEW, problem.layout.size(batch)))
-        found = []
-        for size in (0, problem.layout.size(few)):
+        samples = problem.layout.cut(batch, 0, min(FEW, problem.layout.size(batch)))
+        losses = []  # by several forward passes, and by one
+        for size in (0, problem.layout.size(samples)):
             with replace(point, problem=contrast(problem, size)).session() as session:
-                found.append(session.loss_value(permuted(problem, few)))
-        if found[0] != 0:  # 0 if the few samples have equal targets: try again with another batch
-            same = abs(found[0] - found[1]) <= SAME * abs(found[0])
+                losses.append(session.loss_value(permuted(problem, samples)))
+        if losses[0] != 0:  # 0 if these samples have equal targets: try again with another batch
+            same = abs(losses[0] - losses[1]) <= SAME * abs(losses[0])
             problem.traits.targets_in_losses = same
     return bool(problem.traits.targets_in_losses)
 
@@ -141,12 +141,12 @@ def differentiated(
 
     def agreement(moments: Moments) -> Tensor:
         if not known:
-            own = replace(point, problem=contrast(point.problem))
+            contrasted = replace(point, problem=contrast(point.problem))
             others = permuted(point.problem, batch)
-            found = engine.derivative(own, others, plan, _distinct_cosine)
-            check_contrast(found.moments.norms, moments.norms.detach(), point.problem)
-            value = torch.tensor(found.value, dtype=torch.float64, device="cpu")
-            known.append((value.requires_grad_(), found))
+            by_scales = engine.derivative(contrasted, others, plan, _distinct_cosine)
+            check_contrast(by_scales.moments.norms, moments.norms.detach(), point.problem)
+            value = torch.tensor(by_scales.value, dtype=torch.float64, device="cpu")
+            known.append((value.requires_grad_(), by_scales))
         return known[0][0]
 
     def whole(moments: Moments) -> Tensor:
@@ -193,9 +193,9 @@ def _distinct_cosine(moments: Moments) -> Tensor:
 
 def _each(loss: Callable[[Data], Tensor], given: Sequence[Data]) -> list[Tensor]:
     """The loss for each of several targets or batches; the first has the original targets."""
-    own = loss(given[0])
+    original = loss(given[0])
     try:
-        return [own, *(loss(other) for other in given[1:])]
+        return [original, *(loss(other) for other in given[1:])]
     except (NotSeparableError, RuntimeError, MemoryError, ValueError):
         raise  # errors of torch, and errors that callers handle
     except Exception as error:

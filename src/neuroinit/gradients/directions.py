@@ -92,9 +92,8 @@ class MeanDirection:
         ranks, mean = self.problem.ranks, self.mean
         if mean is None:
             mean = _zero_gradient(self.problem, self.problem.differentiated)
-        found = to_host(dot(mean, mean), *losses, *self.norms)
-        cosine, self.losses = found[0], _joined(found[1 : 1 + len(losses)])
-        norms = _joined(found[1 + len(losses) :])
+        cosine, *numbers = to_host(dot(mean, mean), *losses, *self.norms)
+        self.losses, norms = _joined(numbers[: len(losses)]), _joined(numbers[len(losses) :])
         check_losses(self.losses)
         self._check_norms(norms, mean)
         self.mean = mean
@@ -124,10 +123,10 @@ class MeanDirection:
             gradients: The gradients ``g_d`` of consecutive sub-batches. They are overwritten.
         """
         assert self.mean is not None  # set by `evaluate`
-        own = range(first, first + len(gradients))
+        last = first + len(gradients)
         if self.share.blocks:
-            gradients = torch.cat(self.summed)[own.start : own.stop]
-        d = [self.share.sub_batches[i] for i in own]
+            gradients = torch.cat(self.summed)[first:last]
+        d = list(self.share.sub_batches[first:last])
         norms = self.moments.norms[d]
         known = norms > 0
         safe = torch.where(known, norms, 1.0)
@@ -176,33 +175,33 @@ class AllGradients:
         """The Gram matrix of all sub-batches, on the CPU; losses and gradients are checked."""
         problem, added = self.problem, self.added
         self.added = []
-        own = added[0] if len(added) == 1 else torch.cat(added) if added else None
-        if own is not None and problem.ranks.alone and not problem.sharded:
-            self.gradients = own
-            gram, *found = to_host(gram_matrix(own), *losses)
-            self._check(gram.diagonal().sqrt(), found, own)
+        gradients = added[0] if len(added) == 1 else torch.cat(added) if added else None
+        if gradients is not None and problem.ranks.alone and not problem.sharded:
+            self.gradients = gradients
+            gram, *on_host = to_host(gram_matrix(gradients), *losses)
+            self._check(gram.diagonal().sqrt(), on_host, gradients)
             return gram
-        if own is not None:
-            norms, *found = to_host(problem.norms(own), *losses)
-            self._check(norms, found, own)
-        rows = [] if own is None else list(own)
+        if gradients is not None:
+            norms, *on_host = to_host(problem.norms(gradients), *losses)
+            self._check(norms, on_host, gradients)
+        rows = [] if gradients is None else list(gradients)
         names = problem.differentiated
         every = on_every_rank(problem, self.count, self.share, rows, names)
         self.gradients = torch.stack(list(every))
         return problem.gram(self.gradients)
 
-    def _check(self, norms: Tensor, losses: Sequence[Tensor], own: Tensor) -> None:
+    def _check(self, norms: Tensor, losses: Sequence[Tensor], gradients: Tensor) -> None:
         self.losses = _joined(losses)
         check_losses(self.losses)
         for index in (~torch.isfinite(norms)).nonzero().flatten().tolist():
             d = self.share.sub_batches[index]
-            _check_finite(self.problem, own[index], d)
+            _check_finite(self.problem, gradients[index], d)
             check_norm(float(norms[index]), f"sub-batch {d}")
 
     def directions(self, first: int, gradients: Tensor) -> Tensor:
         """``v_d = sum_j (A + A^T)_dj g_j`` with ``A = dPhi/dK``, one row each."""
-        own = [self.share.sub_batches[first + i] for i in range(len(gradients))]
-        return self.weights[own].to(self.gradients) @ self.gradients
+        d = list(self.share.sub_batches[first : first + len(gradients)])
+        return self.weights[d].to(self.gradients) @ self.gradients
 
 
 Collector = MeanDirection | AllGradients
@@ -234,10 +233,10 @@ def _zero_gradient(problem: Problem, names: Sequence[str]) -> Tensor:
 def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
     if not isinstance(value, Tensor) or value.dim() != 0:
         raise ValueError(f"An objective should return a scalar tensor. Found `{value!r}`.")
-    found: Sequence[Tensor | None] = [None] * len(inputs)
+    derivatives: Sequence[Tensor | None] = [None] * len(inputs)
     if value.requires_grad:
-        found = torch.autograd.grad(value, inputs, allow_unused=True)
-    return value.detach(), zeros_if_missing(found, inputs)
+        derivatives = torch.autograd.grad(value, inputs, allow_unused=True)
+    return value.detach(), zeros_if_missing(derivatives, inputs)
 
 
 def _check_finite(problem: Problem, gradient: Tensor, d: int) -> None:

@@ -150,7 +150,7 @@ class Keep(ExactEngine):
         samples, names = plan.microbatch or plan.samples, problem.differentiated
         with point.session(second_order=True, scale_variables=True) as session:
             passes = list(passes_over(session, batch, plan, names, samples, create_graph=True))
-            losses = [loss for made in passes for loss in made.losses]
+            losses = [loss for first in passes for loss in first.losses]
             rows = [_rows(passes)]
             value, directions = _directions(plan, rows, objective, collector, losses)
             return value, second_backward(session, passes, directions)
@@ -185,7 +185,7 @@ class Stream(ExactEngine):
 
 
 def _rows(passes: list[Pass]) -> Tensor:
-    rows = [made.rows for made in passes]
+    rows = [first.rows for first in passes]
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 

@@ -6,7 +6,7 @@ for everything that is linear in the loss: ``H v = sum_s a_s H_s v``. No graph s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import flatten, sum_dtype, unflatten, zeros_if_missing
 from neuroinit.gradients.engines import Engine
+from neuroinit.gradients.passes.first_order import rows_of, sums_of_pieces
+from neuroinit.gradients.passes.pieces import Pass, one_by_one
 from neuroinit.gradients.plan import Plan, part_of
 from neuroinit.kernels.function_mode import differentiate_graphs
 from neuroinit.model.point import Point
@@ -22,7 +24,6 @@ from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
 
 ScalarFunction = Callable[[Tensor, Tensor], Tensor]
-Graph = tuple[float, Tensor, tuple[Tensor, ...]]  # weight a_s, loss L_s, gradient g_s
 
 
 def gradient_and_product(
@@ -46,33 +47,39 @@ def gradient_and_product(
     Returns:
         ``<W_k, [H v]_k>`` for every scale, on the device; ``None`` without a direction.
     """
-    ranks = point.problem.ranks
+    problem = point.problem
+    own, names = _own_pieces(problem, plan), problem.differentiated
     with (
         point.session(second_order=True, scale_variables=True) as session,
         named_operator(),
     ):
-        graphs: list[Graph] = []
+        graphs: list[Pass] = []
         if engine.keeps_graphs:
-            graphs = list(_graphs(session, batch, plan, 0))
-            loss, gradient = _sum_of_graphs(point.problem, graphs)
+            graphs = list(_graphs(session, batch, own))
+            loss, gradient = _loss_and_gradient(problem, own, graphs, names, in_place=False)
         else:
-            loss, gradient = _first_order(session, batch, plan, 0)
+            loss, gradient = _first_order(session, batch, own, names)
         v = direction(loss, gradient)
         if v is None:
             return None
         if not engine.keeps_graphs:
-            return _hessian_product(session, batch, plan, v)
-        outputs = [g for _, _, piece in graphs for g in piece]
-        vectors = [part for a, _, piece in graphs for part in unflatten(a * v, piece)]
-        return ranks.sum(session.second_backward(outputs, vectors))
+            return _hessian_product(session, batch, own, v)
+        outputs = [g for piece in graphs for g in piece.gradients]
+        vectors = [
+            part
+            for a, piece in zip(_weights(own), graphs, strict=True)
+            for part in unflatten(a * v, piece.gradients)
+        ]
+        return problem.ranks.sum(session.second_backward(outputs, vectors))
 
 
 def gradient(
     point: Point, batch: Batch, plan: Plan, names: Sequence[str], sub_batch: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The loss of a sub-batch and its gradient by some parameters, as a flat vector."""
+    own = _own_pieces(point.problem, plan, sub_batch)
     with point.session() as session:
-        return _first_order(session, batch, plan, sub_batch, names)
+        return _first_order(session, batch, own, names)
 
 
 def curvature_derivative(
@@ -99,113 +106,106 @@ def curvature_derivative(
         Loss, ``g``, the function's value, and its derivative by every scale, all on the device.
     """
     one_graph = engine.keeps_graphs and point.problem.ranks.alone
+    own = _own_pieces(point.problem, plan)
     with point.session(second_order=True) as session, named_operator():
-        return (_in_one_graph if one_graph else _in_passes)(session, batch, plan, function)
+        return (_in_one_graph if one_graph else _in_passes)(session, batch, own, function)
 
 
 # -- pieces ----------------------------------------------------------------------------------------
 
 
-def _graphs(
-    session: Session,
-    batch: Batch,
-    plan: Plan,
-    sub_batch: int,
-    create_graph: bool = True,
-    names: Sequence[str] | None = None,
-) -> Iterator[Graph]:
-    """Yield weight, loss and gradient of the sub-batch's pieces that this rank computes."""
-    ranks, names = session.problem.ranks, names or session.problem.differentiated
-    weighted = zip(plan.weights[sub_batch].tolist(), plan.pieces, strict=True)
-    used = part_of([(a, piece) for a, piece in weighted if a], ranks.rank, ranks.world)
-    losses = session.losses(batch, [piece for _, piece in used], plan.one_forward)
-    for (a, _), loss in zip(used, losses, strict=True):
-        yield a, loss.detach(), session.gradient(loss, names, create_graph)
+def _own_pieces(problem: Problem, plan: Plan, sub_batch: int = 0) -> Plan:
+    """The plan of the pieces of one sub-batch that this rank computes; it may have none."""
+    used = plan.weights[sub_batch].nonzero().flatten().tolist()
+    return plan.part([sub_batch], part_of(used, problem.ranks.rank, problem.ranks.world))
 
 
-def _sum_of_graphs(problem: Problem, graphs: list[Graph]) -> tuple[Tensor, Tensor]:
-    loss = _weighted_loss(problem, [(a, value) for a, value, _ in graphs])
-    total = _sum([a * flatten(g) for a, _, g in graphs]) if graphs else None
-    return _sum_over_ranks(problem, loss, total)
+def _weights(own: Plan) -> list[float]:
+    """The weight ``a_s`` of every piece."""
+    weights: list[float] = own.weights[0].tolist()
+    return weights
+
+
+def _graphs(session: Session, batch: Batch, own: Plan) -> Iterator[Pass]:
+    """Yield one pass per piece, with the graph of its gradient."""
+    names = session.problem.differentiated
+    return one_by_one(session, batch, own.pieces, names, True, own.one_forward)
 
 
 def _first_order(
-    session: Session, batch: Batch, plan: Plan, sub_batch: int, names: Sequence[str] | None = None
+    session: Session, batch: Batch, own: Plan, names: Sequence[str]
 ) -> tuple[Tensor, Tensor]:
-    losses: list[tuple[float, Tensor]] = []
-    total = None
-    for a, value, piece in _graphs(session, batch, plan, sub_batch, False, names):
-        losses.append((a, value))
-        total = a * flatten(piece) if total is None else total.add_(flatten(piece), alpha=a)
-    loss = _weighted_loss(session.problem, losses)
-    return _sum_over_ranks(session.problem, loss, total, names)
+    """The loss and the gradient of the sub-batch, with one graph at a time."""
+    passes = one_by_one(session, batch, own.pieces, names, False, own.one_forward)
+    return _loss_and_gradient(session.problem, own, passes, names, in_place=True)
 
 
-def _weighted_loss(problem: Problem, losses: Sequence[tuple[float, Tensor]]) -> Tensor:
-    """The sum of weighted losses, on the device."""
-    if not losses:
-        return torch.zeros((), dtype=sum_dtype(problem.unit_scales), device=problem.device)
-    values = torch.stack([value for _, value in losses])
-    weights = torch.tensor([a for a, _ in losses], dtype=torch.float64, device="cpu")
-    return torch.dot(values, weights.to(values))
-
-
-def _sum_over_ranks(
-    problem: Problem, loss: Tensor, gradient: Tensor | None, names: Sequence[str] | None = None
+def _loss_and_gradient(
+    problem: Problem, own: Plan, passes: Iterable[Pass], names: Sequence[str], in_place: bool
 ) -> tuple[Tensor, Tensor]:
-    """Loss and gradient summed over ranks; a rank without pieces passes ``None`` as gradient."""
-    if gradient is None:
-        names = names or problem.differentiated
+    """The loss and the flat gradient of the sub-batch, summed over pieces and ranks."""
+    if not own.pieces:
         gradient = torch.zeros_like(flatten([problem.start[n] for n in names]))
+        loss = torch.zeros((), dtype=torch.float64, device=problem.device)
+    else:
+        losses: list[Tensor] = []
+        (gradient,) = sums_of_pieces(rows_of(passes, losses), own.weights, in_place)
+        loss = _weighted_loss(own, losses)
     return problem.ranks.sum(loss.to(sum_dtype(loss))), problem.ranks.sum(gradient)
 
 
-def _hessian_product(session: Session, batch: Batch, plan: Plan, v: Tensor) -> Tensor:
+def _weighted_loss(own: Plan, losses: Sequence[Tensor]) -> Tensor:
+    """The loss of the sub-batch, on the device."""
+    values = torch.stack(list(losses))
+    return torch.dot(values, own.weights[0].to(values))
+
+
+def _hessian_product(session: Session, batch: Batch, own: Plan, v: Tensor) -> Tensor:
+    """``<W_k, [H v]_k>`` for every scale, with one graph at a time."""
     parts = [
-        session.second_backward(piece, unflatten(a * v, piece))
-        for a, _, piece in _graphs(session, batch, plan, 0)
+        session.second_backward(piece.gradients, unflatten(a * v, piece.gradients))
+        for a, piece in zip(_weights(own), _graphs(session, batch, own), strict=True)
     ]
     return _sum_of_parts(session.problem, parts)
 
 
 def _sum_of_parts(problem: Problem, parts: list[Tensor]) -> Tensor:
     """Derivatives by the scales, summed over pieces and ranks; ``parts`` may be empty."""
-    own = _sum(parts) if parts else torch.zeros_like(problem.unit_scales, device=problem.device)
-    return problem.ranks.sum(own)
+    total = torch.zeros_like(problem.unit_scales, device=problem.device)
+    if parts:
+        total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+    return problem.ranks.sum(total)
 
 
-def _full_product(session: Session, batch: Batch, plan: Plan, v: Tensor) -> Tensor:
+def _full_product(session: Session, batch: Batch, own: Plan, v: Tensor) -> Tensor:
     """``H v`` by all parameters, as a flat vector."""
     theta = session.point.tensors(session.problem.differentiated)
     total = torch.zeros_like(v)
-    for a, _, piece in _graphs(session, batch, plan, 0):
-        total.add_(flatten(_vector_jacobian(theta, piece, v)), alpha=a)
+    for a, piece in zip(_weights(own), _graphs(session, batch, own), strict=True):
+        total.add_(flatten(_vector_jacobian(theta, piece.gradients, v)), alpha=a)
     return session.problem.ranks.sum(total)
 
 
 def _vector_jacobian(
-    theta: list[Tensor], outputs: tuple[Tensor, ...], v: Tensor, create_graph: bool = False
+    theta: list[Tensor], outputs: Sequence[Tensor], v: Tensor, create_graph: bool = False
 ) -> tuple[Tensor, ...]:
     """The derivative of ``<outputs, v>`` by ``theta``; zeros for tensors it does not depend on."""
     found = differentiate_graphs(outputs, theta, unflatten(v, outputs), create_graph)
     return zeros_if_missing(found, theta)
 
 
-def _sum(vectors: list[Tensor]) -> Tensor:
-    return vectors[0] if len(vectors) == 1 else torch.stack(vectors).sum(0)
-
-
 # -- third order -----------------------------------------------------------------------------------
 
 
 def _in_one_graph(
-    session: Session, batch: Batch, plan: Plan, function: ScalarFunction
+    session: Session, batch: Batch, own: Plan, function: ScalarFunction
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     theta = session.point.tensors(session.problem.differentiated)
-    graphs = list(_graphs(session, batch, plan, 0))
-    loss = _weighted_loss(session.problem, [(a, value) for a, value, _ in graphs])
+    weighted = list(zip(_weights(own), _graphs(session, batch, own), strict=True))
+    loss = _weighted_loss(own, [piece.losses[0] for _, piece in weighted])
     g = tuple(
-        torch.stack([a * piece[k] for a, _, piece in graphs]).sum(0) for k in range(len(theta))
+        torch.stack([a * piece.gradients[k] for a, piece in weighted]).sum(0)
+        for k in range(len(theta))
     )
     half_square = torch.stack([part.square().sum() for part in g]).sum() / 2
     one = torch.ones_like(half_square).reshape(1)
@@ -217,17 +217,17 @@ def _in_one_graph(
 
 
 def _in_passes(
-    session: Session, batch: Batch, plan: Plan, function: ScalarFunction
+    session: Session, batch: Batch, own: Plan, function: ScalarFunction
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     theta = session.point.tensors(session.problem.differentiated)
-    loss, g = _first_order(session, batch, plan, 0)
-    value, a, b = _derivatives(function, g, _full_product(session, batch, plan, g))
-    a = a + _full_product(session, batch, plan, b)
+    loss, g = _first_order(session, batch, own, session.problem.differentiated)
+    value, a, b = _derivatives(function, g, _full_product(session, batch, own, g))
+    a = a + _full_product(session, batch, own, b)
     parts = []
-    for weight, _, piece in _graphs(session, batch, plan, 0):
-        h = _vector_jacobian(theta, piece, g, create_graph=True)
-        vectors = [*unflatten(weight * a, piece), *unflatten(weight * b, h)]
-        parts.append(session.second_backward([*piece, *h], vectors))
+    for weight, piece in zip(_weights(own), _graphs(session, batch, own), strict=True):
+        h = _vector_jacobian(theta, piece.gradients, g, create_graph=True)
+        vectors = [*unflatten(weight * a, piece.gradients), *unflatten(weight * b, h)]
+        parts.append(session.second_backward([*piece.gradients, *h], vectors))
     return loss, g, value, _sum_of_parts(session.problem, parts)
 
 

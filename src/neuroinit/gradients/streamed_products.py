@@ -40,22 +40,22 @@ def simple_products(
 
     The gradient of a piece and its Hessian-vector product come from the same graph.
     """
-    first = 0
-    for made in _graphs(session, batch, plan):
-        directions = collector.directions(first, made.rows)
-        first += len(made.losses)
-        yield second_backward(session, [made], directions, retain_graph=plan.one_forward)
+    start = 0
+    for graphs in _graphs(session, batch, plan):
+        directions = collector.directions(start, graphs.rows)
+        start += len(graphs.losses)
+        yield second_backward(session, [graphs], directions, retain_graph=plan.one_forward)
 
 
 def known_products(
     session: Session, batch: Batch, plan: Plan, directions: Tensor
 ) -> Iterator[Tensor]:
     """Yield the products for given directions, a matrix of shape ``(pieces, parameters)``."""
-    first = 0
-    for made in _graphs(session, batch, plan):
-        last = first + len(made.losses)
-        yield second_backward(session, [made], directions[first:last])
-        first = last
+    start = 0
+    for graphs in _graphs(session, batch, plan):
+        stop = start + len(graphs.losses)
+        yield second_backward(session, [graphs], directions[start:stop])
+        start = stop
 
 
 def rolling_products(

@@ -1,1 +1,1 @@
-"""neuroinit inside other people's trainers: one file a trainer, each behind its extra."""
+"""neuroinit inside other people's trainers: one file per trainer, each behind its extra."""

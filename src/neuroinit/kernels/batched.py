@@ -6,7 +6,7 @@ convolutions of large pieces. Time of a loop over slices divided by the time at 
 gradients, ``v x`` and ``v^T gy`` of all pieces (float32, one thread, torch 2.13):
 
     linear, 8 pieces        16 features    64    256        convolution 3x3, 8 pieces
-    1 row a piece                   4.4   4.1    1.7        1 sample,  16 channels, 8x8      1.4
+    1 row per piece                 4.4   4.1    1.7        1 sample,  16 channels, 8x8      1.4
     16 rows                         4.6   3.1    1.5        8 samples, 16 channels, 8x8      2.2
     64 rows                         4.1   2.0    1.2        2 samples, 16 channels, 32x32    1.2
     256 rows                          -     -    1.1        8 samples, 16 channels, 32x32    0.4
@@ -26,7 +26,7 @@ SMALL = 2**14  # entries of a piece up to which a CPU computes all convolutions 
 
 
 class Batched:
-    """Converts activations ``(rows, ...)`` to one entry a piece, ``(pieces, n, ...)``, and back.
+    """Converts activations ``(rows, ...)`` to one entry per piece, ``(pieces, n, ...)``, and back.
 
     Pieces of different sizes are padded: with zeros, or with copies of their last row. Copies take
     one operator, zeros two; they are for products whose other factor is zero there, and for results
@@ -147,7 +147,7 @@ def add_rows(total: Tensor, slices: Slices, v: Tensor, x: Tensor | None = None) 
     Args:
         total: Activations, of shape ``(rows, ...)``.
         slices: The rows of every slice.
-        v: One entry a slice; or without slices one for all rows.
+        v: One entry per slice; or without slices one for all rows.
         x: Of the shape of ``total``.
     """
     pieces = batched(total, slices)

@@ -9,6 +9,7 @@ relative positions in a Swin transformer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,7 +40,10 @@ BROADCASTING = ELEMENTWISE | VIEWS | {"expand"}
 
 
 def broadcast_parameter(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+    func: Callable[..., Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context: KernelContext,
 ) -> Tensor | None:
     """The result of ``x + p``, ``x - p``, ``x * p``, ``p.expand(...)`` or of a view of ``p``.
 
@@ -68,15 +72,18 @@ def broadcast_parameter(
     if not isinstance(x, Tensor) or not _broadcasts(p, x):
         return None
     q = _repeat(p, x, context, pieces)
-    found: Tensor = func(*((q, x) if position == 0 else (x, q)), **kwargs)
-    return found
+    return func(*((q, x) if position == 0 else (x, q)), **kwargs)
 
 
 def _view(
-    func: Any, p: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: PieceParameters
+    func: Callable[..., Tensor],
+    p: Tensor,
+    args: tuple[object, ...],
+    kwargs: dict[str, Any],
+    pieces: PieceParameters,
 ) -> Tensor:
     """``func(p)``; its leaf is the same view of every entry of the leaf of ``p``."""
-    view: Tensor = func(p, *args, **kwargs)
+    view = func(p, *args, **kwargs)
     if view is not p:
         leaf = torch.vmap(lambda p: func(p, *args, **kwargs))(pieces.known_leaf(p))
         pieces.derived[id(view)] = view, leaf

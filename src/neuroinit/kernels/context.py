@@ -103,7 +103,7 @@ class PieceParameters:
             raise NotSeparableError
         return self.leaves.get(id(parameter))
 
-    def known_leaf(self, tensor: Any) -> Tensor | None:
+    def known_leaf(self, tensor: object) -> Tensor | None:
         """The leaf of a parameter or of a tensor in ``derived``, ``None`` for all others."""
         if id(tensor) in self.leaves:
             return self.leaves[id(tensor)]

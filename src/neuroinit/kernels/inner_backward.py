@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-STARTERS: tuple[Callable[..., Any], ...] = (
+STARTERS: tuple[Callable[..., object], ...] = (
     torch.autograd.grad,
     torch.autograd.backward,
     Tensor.backward,
@@ -18,8 +18,11 @@ STARTERS: tuple[Callable[..., Any], ...] = (
 
 
 def inner_backward(
-    mode: TorchFunctionMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any] | None:
+    mode: TorchFunctionMode,
+    func: Callable[..., object],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[object] | None:
     """Run one of ``STARTERS`` with a function mode active, as it was in the forward pass.
 
     torch disables function modes in these functions, so that a checkpointed module would run again

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from neuroinit.common.batches import Data
 from neuroinit.common.graphs import graph_nodes
 from neuroinit.kernels.context import KernelContext, NotSeparableError
 
@@ -44,7 +45,10 @@ ROUNDING = 1e-4  # relative rounding error of a loss in float32 or less
 
 
 def loss_of_pieces(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: KernelContext
+    func: Callable[..., Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context: KernelContext,
 ) -> Tensor | None:
     """The mean of the losses of the pieces; both are recorded in ``context.pieces.losses``.
 
@@ -78,9 +82,9 @@ def loss_of_pieces(
 
 
 def losses_of_pieces(
-    loss_fn: Callable[[Any, Any], Tensor],
-    output: Any,
-    target: Any,
+    loss_fn: Callable[[Data, Data], Tensor],
+    output: Data,
+    target: Data,
     pieces: Sequence[tuple[int, int]],
 ) -> Tensor | None:
     """The mean losses of pieces by ``torch.vmap``, with as many operators as for one piece.
@@ -91,7 +95,7 @@ def losses_of_pieces(
     vectorized.
 
     Args:
-        loss_fn: A scalar mean, or one loss a sample.
+        loss_fn: A scalar mean, or one loss per sample.
         output: The model's output for all samples, a tensor ``(samples, ...)``.
         target: The targets, a tensor ``(samples, ...)``.
         pieces: Consecutive pieces from 0 to the number of samples.
@@ -110,7 +114,9 @@ def losses_of_pieces(
     for size in set(sizes):
         alike = [k for k, own in enumerate(sizes) if own == size]
         rows = [i for k in alike for i in range(*pieces[k])]
-        losses = _losses_alike(loss_fn, _rows(output, rows), _rows(target, rows), len(alike))
+        losses = _losses_of_equal_pieces(
+            loss_fn, _rows(output, rows), _rows(target, rows), len(alike)
+        )
         if losses is None or len(alike) == len(pieces):
             return losses
         found |= zip(alike, losses.unbind(), strict=True)
@@ -124,10 +130,10 @@ def _rows(x: Tensor, rows: list[int]) -> Tensor:
     return x.index_select(0, torch.tensor(rows, device="cpu").to(x.device, non_blocking=True))
 
 
-def _losses_alike(
-    loss_fn: Callable[[Any, Any], Tensor], output: Tensor, target: Tensor, count: int
+def _losses_of_equal_pieces(
+    loss_fn: Callable[[Data, Data], Tensor], output: Tensor, target: Tensor, count: int
 ) -> Tensor | None:
-    """The mean losses of so many pieces of one size."""
+    """The mean loss of each of ``count`` pieces of equal size."""
     size = len(output) // count
     apart = [x.reshape(count, size, *x.shape[1:]) for x in (output, target)]
     try:
@@ -175,12 +181,12 @@ class OtherTargets(TorchFunctionMode):
         return losses[0] - torch.stack(losses[1:]).mean(0)
 
 
-def _is_mean(arguments: dict[str, Any]) -> bool:
+def _is_mean(arguments: Mapping[str, object]) -> bool:
     legacy = [arguments.get(name) for name in ("size_average", "reduce")]
     return arguments.get("reduction", "mean") == "mean" and legacy == [None, None]
 
 
-def _fit(x: Any, target: Any, of_classes: bool, arguments: dict[str, Any]) -> bool:
+def _fit(x: object, target: object, of_classes: bool, arguments: Mapping[str, object]) -> bool:
     """Whether input and target have matching first dimensions, and no weights for entries."""
     if not isinstance(x, Tensor) or not isinstance(target, Tensor) or not target.dim():
         return False

@@ -1,7 +1,7 @@
 """The order of samples in packed sequences, from the calls with which a model sorts samples.
 
 ``pack_padded_sequence`` sorts samples by length. A pass over several pieces has to know which
-sample a packed sequence belongs to, and torch's recurrent layers are not told. So the calls that
+sample a packed sequence belongs to, but recurrent layers do not receive this. So the calls that
 sort or select samples are noted while the model runs.
 """
 
@@ -47,7 +47,7 @@ class SampleOrder:
             if not self._unknown and not self._sorts:
                 self._packed[id(found[1])] = found[1], order
 
-    def note_index(self, index: Any) -> None:
+    def note_index(self, index: object) -> None:
         """Note ``x[index]``, which may put samples in another order."""
         first = index[0] if isinstance(index, tuple) and index else index
         if isinstance(first, Tensor):

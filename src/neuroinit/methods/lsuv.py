@@ -23,8 +23,8 @@ from neuroinit.methods.base import Initialization, Step
 from neuroinit.methods.classic.layers import EMBEDDINGS, is_affine
 from neuroinit.methods.classic.schemes import Orthogonal
 from neuroinit.methods.fields import LSUVFields
-from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position
+from neuroinit.model.borrowing import NORM_STATISTICS
 from neuroinit.model.finite import check_finite
 from neuroinit.model.parameters.fresh_values import Draw
 from neuroinit.model.problem import Problem
@@ -112,9 +112,8 @@ class LSUV(Initialization):
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One forward pass, in which every layer is scaled when it first runs."""
-        point = problem.at(position.scales)
+        point = problem.with_norm_statistics(self.batch_stats).at(position.scales)
         with (
-            norm_statistics(problem.model, self.batch_stats),
             point.session() as session,
             torch.no_grad(),
             ExitStack() as stack,

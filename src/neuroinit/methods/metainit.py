@@ -19,8 +19,8 @@ from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.gradients.plan import Plan
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.fields import MetaInitFields
-from neuroinit.methods.norm_statistics import NORM_STATISTICS, norm_statistics
 from neuroinit.methods.updates import Position, State, Update, check_update, lower_bounds
+from neuroinit.model.borrowing import NORM_STATISTICS
 from neuroinit.model.finite import check_derivative, check_losses, check_norm
 from neuroinit.model.parameters.selection import ParameterFilter, Selection
 from neuroinit.model.problem import Problem
@@ -129,11 +129,10 @@ class MetaInit(Method):
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """One step down the gradient quotient."""
-        point = problem.at(position.scales)
-        with norm_statistics(problem.model, self.batch_stats):
-            loss, g, value, derivative = curvature_derivative(
-                point, batch, plan, self._quotient, engine
-            )
+        point = problem.with_norm_statistics(self.batch_stats).at(position.scales)
+        loss, g, value, derivative = curvature_derivative(
+            point, batch, plan, self._quotient, engine
+        )
         length = torch.linalg.vector_norm(g, dtype=sum_dtype(g))
         lengths = [problem.start[n].norm() for n in problem.scaled]
         loss, length, value, derivative, *lengths = to_host(

@@ -70,7 +70,7 @@ class SmallBranches(Initialization):
 
     @staticmethod
     def ends(problem: Problem, batch: Batch) -> list[str]:
-        """The names of the parameters at the ends of branches, one a branch."""
+        """The names of the parameters at the ends of branches, one per branch."""
         few = problem.layout.cut(batch, 0, min(SAMPLES, problem.layout.size(batch)))
         few = map_tensors(_followed, few)  # a skip path may begin at the input
         point = problem.at(problem.unit_scales)

@@ -11,9 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _NormBase
 
 from neuroinit.common.process.random_state import isolated
 from neuroinit.common.process.switches import ProcessSwitch
+
+NORM_STATISTICS = ("batch", "running")
 
 EAGER = ProcessSwitch(lambda: torch.compiler.set_stance("force_eager"))
 MATH_ATTENTION = ProcessSwitch(lambda: sdpa_kernel(SDPBackend.MATH))
@@ -21,7 +24,9 @@ WITHOUT_CUDNN = ProcessSwitch(lambda: torch.backends.cudnn.flags(enabled=False))
 
 
 @contextmanager
-def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
+def borrowed(
+    model: nn.Module, second_order: bool = False, norm_statistics: str = "batch"
+) -> Iterator[None]:
     """A context with training mode and dropout off; its exit restores all attributes of modules.
 
     Parameters and buffers may be replaced inside. Backward passes have to run inside, because
@@ -31,12 +36,15 @@ def borrowed(model: nn.Module, second_order: bool = False) -> Iterator[None]:
     Args:
         model: The user's module.
         second_order: Use operators that can be differentiated twice.
+        norm_statistics: ``"running"`` puts BatchNorm and InstanceNorm in eval mode.
     """
     modules = list(model.modules())
     with isolated(), ExitStack() as stack:
         stack.callback(_Saved(modules).restore)
         for module in modules:
             _disable_dropout(module)
+            if norm_statistics == "running" and isinstance(module, _NormBase):
+                module.training = False
         for context in _contexts(modules, second_order):
             stack.enter_context(context)
         yield

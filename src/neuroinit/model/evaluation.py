@@ -80,7 +80,7 @@ class Evaluation:
             values = self._losses(batch, problem.seed)
             if values.dim() != 1 or len(values) != problem.layout.size(batch):
                 raise ValueError(
-                    "Statistics of the whole batch need a `compute_loss` that returns one loss a "
+                    "Statistics of the whole batch need a `compute_loss` that returns one loss per "
                     f"sample. Found a loss of shape {tuple(values.shape)} for "
                     f"{problem.layout.size(batch)} samples. Return unreduced losses, or use "
                     "`batch_stats='sub-batch'`."
@@ -139,7 +139,7 @@ class Evaluation:
             )
 
     def _losses(self, batch: Batch, seed: int) -> Tensor:
-        """The value of the user's loss: a scalar, or one loss a sample."""
+        """The value of the user's loss: a scalar, or one loss per sample."""
         compute_loss, loss_fn = self.problem.compute_loss, self.problem.loss_fn
         if compute_loss is None:
             output, target = self._forward(batch, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.common.batches import Batch, Data, map_tensors, moved, ragged
+from neuroinit.common.batches import Batch, Data, map_tensors, moved
 from neuroinit.common.errors import warn
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.process.random_state import new_seed
@@ -71,6 +72,8 @@ class Problem:
         zeros: Names of trainable tensors that are all zero.
         drawn: Name -> how fresh values are drawn.
         buffers: ``(module, key, buffer)`` for every buffer of the model.
+        norm_statistics: ``"batch"`` or ``"running"``, see :meth:`with_norm_statistics`.
+        traits: Properties of the model that were tested so far.
     """
 
     session_type: ClassVar[type[Session]] = Session
@@ -117,12 +120,9 @@ class Problem:
         self.scaled = selection.scaled(self.model, self.zeros, self.drawn)
         self.differentiated = selection.differentiated(self.model)
         self.seed = new_seed()
+        self.norm_statistics = "batch"
         self.traits = Traits()
         self._warned: set[str] = set()
-        self._prepared: tuple[Batch, Batch] = (
-            None,
-            None,
-        )  # the last one, prepared and as given
 
     def _values(self) -> dict[str, Tensor]:
         """The user's values, in float32 or wider."""
@@ -133,8 +133,8 @@ class Problem:
 
     def _all_zero(self) -> list[str]:
         """Names of trainable tensors that are all zero at the start."""
-        looked_at = [n for n in self.trainable if n in self._unusual or n in self.drawn]
-        return [n for n in looked_at if not self.start[n].any()]
+        candidates = [n for n in self.trainable if n in self._unusual or n in self.drawn]
+        return [n for n in candidates if not self.start[n].any()]
 
     def _check_model(self, selection: Selection) -> None:
         """Raise for a model that cannot be differentiated, or has nothing to train."""
@@ -163,6 +163,12 @@ class Problem:
         if message not in self._warned:
             self._warned.add(message)
             warn(message)
+
+    def with_norm_statistics(self, kind: str) -> Problem:
+        """This problem with BatchNorm's statistics of the ``"batch"``, or ``"running"`` ones."""
+        twin = copy.copy(self)
+        twin.norm_statistics = kind
+        return twin
 
     # -- points ------------------------------------------------------------------------------------
 
@@ -200,18 +206,11 @@ class Problem:
         """The batch on the model's device; in float32 if the model is in half precision."""
         if self.has_loss and self.compute_loss is None:
             check_pair(batch)
-        self.layout = self.layout.settled(batch)
+        self.layout = self.layout.settled(batch)  # a cache: the first batch decides for all others
         self.layout.size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
         prepared = moved(batch, self.device)
-        prepared = map_tensors(at_least_float32, prepared) if half else prepared
-        self._prepared = prepared, batch
-        return prepared
-
-    def is_ragged(self, batch: Batch) -> bool:
-        """Whether a prepared batch is :func:`ragged`; reads it on the CPU if it came from there."""
-        prepared, given = self._prepared
-        return ragged(given if batch is prepared else batch)
+        return map_tensors(at_least_float32, prepared) if half else prepared
 
     @cached_property
     def batch_norms(self) -> list[str]:
@@ -234,16 +233,16 @@ class Problem:
         return to_cpu_double(gram_matrix(gradients))
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
-        """Sum the values of every parameter's shards (one row a name); here there is one shard."""
+        """Sum the values (one row per name) over all shards of a parameter; here there is one."""
         return values
 
     def by_scales(self, gradient: Tensor) -> Tensor:
         """``<W_k, gradient_k>`` for every scale, of a flat gradient by ``differentiated``."""
         names = self.differentiated
         parts = dict(zip(names, unflatten(gradient, [self.start[n] for n in names]), strict=True))
-        found = {n: dot(self.start[n], parts[n]) for n in self.scaled if n in parts}
+        products = {n: dot(self.start[n], parts[n]) for n in self.scaled if n in parts}
         by_scale = torch.zeros_like(self.unit_scales)
-        if found:
-            place = [k for k, n in enumerate(self.scaled) if n in found]
-            by_scale[place] = torch.stack(to_host(*found.values()))
+        if products:
+            place = [k for k, n in enumerate(self.scaled) if n in products]
+            by_scale[place] = torch.stack(to_host(*products.values()))
         return by_scale

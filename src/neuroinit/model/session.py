@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +27,10 @@ class Session(Evaluation):
     @contextmanager
     def open(
         cls, point: Point, second_order: bool, scale_variables: bool, autocast: bool
-    ) -> Iterator[Session]:
+    ) -> Iterator[Self]:
         """Put the point's values in the model, training mode without dropout; then restore it."""
         problem = point.problem
-        with borrowed(problem.model, second_order):
+        with borrowed(problem.model, second_order, problem.norm_statistics):
             if "_original_forward" in vars(problem.model):  # Accelerate's wrapper: autocast is on
                 problem.model.forward = problem.model._original_forward  # type: ignore[assignment]
             for module, key, name in problem.places:  # torch's type asks for a `Parameter`

@@ -1,4 +1,4 @@
-"""Properties of a model that are found by tests."""
+"""A cache of the properties of a model that are found by tests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ Outcome = TypeVar("Outcome")
 class Traits:
     """Properties of a model that are found by tests, see ``gradients/passes/trials.py``.
 
+    Every test is made once for a problem, when its result is first needed, and cached here. Later
+    steps only read it.
+
     Args:
         independent: Whether the loss of a sample does not depend on the other samples. Keys: is the
             batch ragged? A missing key was not tested yet.
@@ -22,12 +25,15 @@ class Traits:
             tested yet.
         targets_in_losses: Whether targets only enter loss functions of torch, see
             ``gradients/agreement.py``; ``None`` if not tested yet.
+        spreadable: Whether the samples of a batch can be spread over the ranks of a sharded model;
+            ``None`` if not tested yet, then they are not spread.
         draws: Whether a pass has drawn from the global random generators.
     """
 
     independent: dict[bool, bool] = field(default_factory=dict)
     separable: bool | None = None
     targets_in_losses: bool | None = None
+    spreadable: bool | None = None
     draws: bool = False
 
     def repeatable(self, *runs: tuple[Callable[[], Outcome], int]) -> list[Outcome]:

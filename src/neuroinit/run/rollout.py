@@ -151,7 +151,7 @@ class Rollout:
         depend on its inputs, whatever it knows of the frequencies of targets.
 
         Returns:
-            One number a batch; empty if it is not known which part of a batch the targets are, if
+            One number per batch; empty if it is not known which part of a batch the targets are, if
             the loss cannot take targets of other samples, or if a batch has one sample.
         """
         prepared = [self.problem.prepare(batch) for batch in batches]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from neuroinit.distributed.dtensor import (
 from neuroinit.distributed.fsdp import fsdp_modules, reset, reshard
 from neuroinit.distributed.guarded_passes import guarded
 from neuroinit.distributed.ranks import Ranks
-from neuroinit.gradients.passes.trials import gradients_match
+from neuroinit.gradients.passes.trials import same_gradient
 from neuroinit.gradients.plan import part_of
 from neuroinit.model.borrowing import borrowed
 from neuroinit.model.parameters.fresh_values import Draw
@@ -47,12 +48,12 @@ class ShardedSession(Session):
     @contextmanager
     def open(
         cls, point: Point, second_order: bool, scale_variables: bool, autocast: bool
-    ) -> Iterator[Session]:
+    ) -> Iterator[Self]:
         """Copy the values of a point into the model; restore the original values afterwards."""
         problem = point.problem
         gradients = {n: p.grad for n, p in problem.parameters.items()}
         reshard(problem.model)
-        with borrowed(problem.model, second_order):
+        with borrowed(problem.model, second_order, problem.norm_statistics):
             try:
                 _write(problem, point.values)
                 yield cls(point, {}, problem.autocast if autocast else None)
@@ -106,16 +107,25 @@ class ShardedSession(Session):
     def losses(
         self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
     ) -> Iterator[Tensor]:
-        """The mean loss of each piece over all ranks, with the graph of this rank's samples.
+        """The mean loss of each piece over all ranks, with the graph of this rank's samples."""
+        if one_forward or not self.problem.traits.spreadable:
+            return self.losses_of_all_samples(batch, pieces, one_forward)
+        return self.losses_of_own_samples(batch, pieces)
+
+    def losses_of_all_samples(
+        self, batch: Batch, pieces: Sequence[Interval], one_forward: bool = False
+    ) -> Iterator[Tensor]:
+        """As :meth:`losses`; every rank computes all samples."""
+        for loss in super().losses(batch, pieces, one_forward):
+            yield self._with_common_value(loss, 1.0)
+
+    def losses_of_own_samples(self, batch: Batch, pieces: Sequence[Interval]) -> Iterator[Tensor]:
+        """As :meth:`losses`; the samples of every piece are spread over the ranks.
 
         FSDP averages gradients over the ranks, so the loss of a rank is weighted by its number of
         samples. A rank without samples computes one sample with weight zero.
         """
         shards = self.problem.shards
-        if one_forward or not self.problem.spreads_samples:
-            for loss in super().losses(batch, pieces, one_forward):
-                yield self._with_common_value(loss, 1.0)
-            return
         for start, stop in pieces:
             own = part_of(list(range(start, stop)), shards.rank, shards.world)
             first = own[0] if own else start
@@ -140,7 +150,6 @@ class ShardedProblem(Problem):
 
     Attributes:
         copies: Parameter name -> number of ranks that hold the same entries.
-        spreads_samples: Whether the samples of a batch are spread over the ranks.
     """
 
     session_type = ShardedSession
@@ -160,7 +169,6 @@ class ShardedProblem(Problem):
         super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
         self.traits = Traits({False: False, True: False}, separable=False, draws=True)
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
-        self.spreads_samples = False
 
     def _values(self) -> dict[str, Tensor]:
         """This rank's shards."""
@@ -177,7 +185,7 @@ class ShardedProblem(Problem):
         return [n for n, count in zip(self.trainable, counts.tolist(), strict=True) if not count]
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
-        """Sum the values of every parameter's shards (one row a name) over the ranks."""
+        """Sum the values of every parameter's shards (one row per name) over the ranks."""
         weights = torch.tensor([1 / self.copies[n] for n in names], dtype=torch.float64)
         shape = (-1, *[1] * (values.dim() - 1))
         return self.shards.sum(to_cpu_double(values) * weights.reshape(shape))
@@ -202,23 +210,23 @@ class ShardedProblem(Problem):
         return self.sum_over_shards(super().by_scales(gradient), self.scaled)
 
     def try_spreading(self, batch: Batch) -> None:
-        """Test on the first batch whether its samples can be spread over the ranks."""
-        data_parallel = fsdp_modules(self.model) and fully_sharded(
-            self.parameters.values(), self.shards.world
-        )
-        if self.batch_norms or not data_parallel:
-            return
-        size = min(self.layout.size(batch), 2 * self.shards.world)
-        few = self.layout.cut(batch, 0, size)
-        together = self._gradient_at_start(few)
-        self.spreads_samples = True
-        apart = self._gradient_at_start(few)
-        self.spreads_samples = gradients_match([apart], [together], [""], self.norm)
+        """Test once whether the samples of a batch can be spread over the ranks."""
+        if self.traits.spreadable is None:
+            data_parallel = fsdp_modules(self.model) and fully_sharded(
+                self.parameters.values(), self.shards.world
+            )
+            possible = data_parallel and not self.batch_norms
+            self.traits.spreadable = bool(possible) and self._spreading_is_exact(batch)
 
-    def _gradient_at_start(self, batch: Batch) -> Tensor:
-        with self.at(self.unit_scales).session() as session:
-            (loss,) = session.losses(batch, [(0, self.layout.size(batch))], False)
-            return session.flat_gradient(loss, self.differentiated)
+    def _spreading_is_exact(self, batch: Batch) -> bool:
+        size = min(self.layout.size(batch), 2 * self.shards.world)
+        few, start = self.layout.cut(batch, 0, size), self.at(self.unit_scales)
+        with ShardedSession.open(start, False, False, autocast=True) as session:
+            gradients = []
+            for losses in (session.losses_of_own_samples, session.losses_of_all_samples):
+                (loss,) = losses(few, [(0, size)])
+                gradients.append(session.flat_gradient(loss, self.differentiated))
+        return same_gradient(self, *gradients)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from torch import nn
 
 from neuroinit.gradients.engines import Keep
 from neuroinit.gradients.passes.grouping import grouped
-from neuroinit.gradients.passes.pieces import one_pass, pass_of_piece, streamed_pieces
+from neuroinit.gradients.passes.pieces import one_by_one, one_pass, streamed_pieces
 from neuroinit.gradients.passes.trials import TRIAL, try_separating
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
@@ -217,10 +217,7 @@ def test_pieces_of_copies_have_the_statistics_of_the_whole_batch(pieces):
     problem.traits.separable = True
     with point.session() as session:
         ours = one_pass(session, batch, pieces, names, create_graph=False, copied=True)
-        wanted = [
-            pass_of_piece(session, loss, names, retain_graph=True)
-            for loss in session.losses(batch, pieces, True)
-        ]
+        wanted = list(one_by_one(session, batch, pieces, names, one_forward=True))
     torch.testing.assert_close(ours.losses, [loss for one in wanted for loss in one.losses])
     for k, found in enumerate(ours.gradients):
         torch.testing.assert_close(found, torch.stack([one.gradients[k] for one in wanted]))

@@ -1,4 +1,4 @@
-"""One row a tensor: names, groups, kinds and numbers; and the tables for pandas and JSON."""
+"""One row per tensor: names, groups, kinds and numbers; and the tables for pandas and JSON."""
 
 import json
 import math

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +11,12 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.errors import in_loss_with_gradient, named_operator
 from neuroinit.common.tensors import to_cpu_double
 from neuroinit.gradients.directions import on_every_rank
-from neuroinit.gradients.passes.pieces import passes_over, streamed_pieces, streamed_samples
+from neuroinit.gradients.passes.pieces import (
+    Pass,
+    passes_over,
+    streamed_pieces,
+    streamed_samples,
+)
 from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
 from neuroinit.model.point import Point
@@ -27,7 +32,7 @@ def gradient_rows(
     names: Sequence[str],
     entries: int | None = None,
 ) -> Iterator[Tensor]:
-    """Yield the gradients of all sub-batches in order, as matrices of one row a sub-batch.
+    """Yield the gradients of all sub-batches in order, as matrices of one row per sub-batch.
 
     Every rank yields the same gradients.
 
@@ -111,13 +116,31 @@ def _sub_batch_rows(
     if plan.simple:
         yield from rows
         return
-    last = [int(weights.nonzero().max()) for weights in plan.weights]
-    begun: dict[int, Tensor] = {}
-    for s, gradient in enumerate(gradient for part in rows for gradient in part):
-        for d in plan.weights[:, s].nonzero().flatten().tolist():
-            begun[d] = begun.get(d, 0) + float(plan.weights[d, s]) * gradient
-        for d in [d for d in begun if last[d] == s]:
-            yield begun.pop(d)[None]
+    yield from (gradient[None] for gradient in sums_of_pieces(rows, plan.weights))
+
+
+def sums_of_pieces(
+    rows: Iterable[Tensor], weights: Tensor, in_place: bool = False
+) -> Iterator[Tensor]:
+    """Yield ``g_d = sum_s weights[d, s] g_s`` in order, each once its last piece is known.
+
+    Args:
+        rows: The gradients of the pieces in order, as rows of one or more matrices.
+        weights: Shape ``(D, pieces)``; every sub-batch has a piece.
+        in_place: Add to a sum in place: one vector less in memory, and a fused multiply-add, which
+            rounds once instead of twice.
+    """
+    last = [int(of_pieces.nonzero().max()) for of_pieces in weights]
+    sums: dict[int, Tensor] = {}
+    for s, gradient in enumerate(gradient for matrix in rows for gradient in matrix):
+        for d in weights[:, s].nonzero().flatten().tolist():
+            weight = float(weights[d, s])
+            if in_place and d in sums:
+                sums[d].add_(gradient, alpha=weight)
+            else:
+                sums[d] = sums.get(d, 0) + weight * gradient
+        for d in [d for d in sums if last[d] == s]:
+            yield sums.pop(d)
 
 
 def piece_rows(
@@ -134,10 +157,15 @@ def piece_rows(
     if entries is not None:
         samples = plan.microbatch or plan.samples
         pieces = max(1, entries // sum(problem.start[n].numel() for n in names))
-    for made in passes_over(session, batch, plan, names, samples, pieces):
+    yield from rows_of(passes_over(session, batch, plan, names, samples, pieces), losses)
+
+
+def rows_of(passes: Iterable[Pass], losses: list[Tensor] | None = None) -> Iterator[Tensor]:
+    """Yield the gradients of passes as rows of matrices; append their losses to ``losses``."""
+    for each in passes:
         if losses is not None:
-            losses.extend(made.losses)
-        yield made.rows
+            losses.extend(each.losses)
+        yield each.rows
 
 
 def _losses_of_all(

@@ -67,16 +67,18 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
                 "the module that holds it, so it cannot be scaled there. Read it as an attribute "
                 "of its module in `forward`, or keep such tensors in an `nn.ParameterList`."
             )
-        if isinstance(node, BackwardCFunction) and not _is_known(node):
+        if _is_custom(node):
             custom.add(type(node).__name__.removesuffix("Backward"))
     return custom
 
 
-def _is_known(node: BackwardCFunction) -> bool:
-    """Whether an autograd function is defined in torch or in this package."""
+def _is_custom(node: object) -> bool:
+    """Whether a node is of an autograd function that neither torch nor this package defines."""
+    if not isinstance(node, BackwardCFunction):
+        return False
     module = type(node).__module__.partition(".")[0]
     owner = getattr(type(node), "_forward_cls", type(node)).__module__.partition(".")[0]
-    return {module, owner} & {"neuroinit"} != set() or owner == "torch"
+    return "neuroinit" not in (module, owner) and owner != "torch"
 
 
 def _check_custom_functions(point: Point, batch: Batch, names: list[str]) -> None:
@@ -88,21 +90,21 @@ def _check_custom_functions(point: Point, batch: Batch, names: list[str]) -> Non
     copied or run in float64 is not tested.
     """
     problem = point.problem
-    few = problem.layout.cut(batch, 0, min(SAMPLES, problem.layout.size(batch)))
+    samples = problem.layout.cut(batch, 0, min(SAMPLES, problem.layout.size(batch)))
     generator = torch.Generator().manual_seed(0)
     u, v = (_directions(problem, point.values, generator) for _ in range(2))
     try:
-        twin, few = in_double(point, few)
-        exact = _second_derivative(twin, few, u, v)
+        twin, samples = in_double(point, samples)
+        exact = _second_derivative(twin, samples, u, v)
         around = [twin.problem.at_values(_shifted(twin.values, v, step)) for step in (STEP, -STEP)]
-        slopes = [_slope(at, few, u) for at in around]
+        slopes = [_slope(at, samples, u) for at in around]
     except (RuntimeError, ValueError, TypeError):
         return
-    found = (slopes[0] - slopes[1]) / (2 * STEP)
-    if abs(exact - found) > TOLERANCE * max(abs(exact), abs(found)):
+    change = (slopes[0] - slopes[1]) / (2 * STEP)
+    if abs(exact - change) > TOLERANCE * max(abs(exact), abs(change)):
         problem.warn_once(
             f"The double backward of {listed(names)} seems to be wrong: along one direction the "
-            f"second derivative is {exact:.6g}, and the gradient changes by {found:.6g}. Scales "
+            f"second derivative is {exact:.6g}, and the gradient changes by {change:.6g}. Scales "
             "would be wrong, too. Write its `backward` with differentiable operators, or pass "
             "`engine='differences'`."
         )

@@ -31,12 +31,12 @@ def grouped(
         most: Most pieces in a group.
         alike: All pieces of a group must have the same number of samples.
     """
-    found: list[list[Interval]] = []
+    groups: list[list[Interval]] = []
     for start, stop in pieces:
-        lengths = [b - a for a, b in found[-1]] if found else []
+        lengths = [b - a for a, b in groups[-1]] if groups else []
         fits = 0 < len(lengths) < most and sum(lengths) + stop - start <= samples
         if fits and (not alike or lengths[0] == stop - start):
-            found[-1].append((start, stop))
+            groups[-1].append((start, stop))
         else:
-            found.append([(start, stop)])
-    return found
+            groups.append([(start, stop)])
+    return groups

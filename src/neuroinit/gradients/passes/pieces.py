@@ -33,8 +33,8 @@ class Pass:
     """The result of a pass over one piece, or over several pieces together.
 
     Args:
-        losses: One loss a piece.
-        gradients: One tensor a parameter. For several pieces, dimension 0 is the piece.
+        losses: One loss per piece.
+        gradients: One tensor per parameter. For several pieces, dimension 0 is the piece.
         pieces: The leaves by which the pieces were differentiated; ``None`` for one piece.
         noted: The gradients of a second loss, see :func:`one_pass`.
     """
@@ -53,7 +53,7 @@ class Pass:
 
 
 def rows_by_tensor(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """For every tensor, a matrix with one row a piece, on the device of the first tensor."""
+    """For every tensor, a matrix with one row per piece, on the device of the first tensor."""
     device = gradients[0].device
     rows = [g.detach().reshape(g.shape[0], -1) for g in gradients]
     return [g if g.device == device else g.to(device) for g in rows]
@@ -84,8 +84,7 @@ def passes_over(
     """
     copied = pieces is None and takes_copies(session.problem, plan)
     if not session.problem.traits.separable or (plan.one_forward and not copied):
-        for loss in session.losses(batch, plan.pieces, plan.one_forward):
-            yield pass_of_piece(session, loss, names, create_graph, plan.one_forward)
+        yield from one_by_one(session, batch, plan.pieces, names, create_graph, plan.one_forward)
         return
     alike = bool(session.problem.batch_norms)
     groups = grouped(plan.pieces, samples, pieces or len(plan.pieces), alike)
@@ -112,31 +111,42 @@ def _passes_of(
     create_graph: bool,
     copied: bool,
 ) -> Iterator[Pass]:
-    """One pass over some pieces, or one pass a piece if the model turns out not to be separable."""
+    """One pass over some pieces; one pass per piece if the model is not separable after all."""
     traits = session.problem.traits
-    found: list[Pass] = []
+    passes: list[Pass] = []
     if traits.separable:
         try:
-            found = [one_pass(session, batch, pieces, names, create_graph, copied)]
+            passes = [one_pass(session, batch, pieces, names, create_graph, copied)]
         except NotSeparableError:  # the forward pass of these pieces is not that of the test
             traits.separable = False
     if not traits.separable:
-        losses = session.losses(batch, pieces, copied)
-        found = [pass_of_piece(session, loss, names, create_graph, copied) for loss in losses]
-    while found:  # the caller gets the only reference to each graph, so that it can be freed
-        yield found.pop(0)
+        passes = list(one_by_one(session, batch, pieces, names, create_graph, copied))
+    while passes:  # the caller gets the only reference to each graph, so that it can be freed
+        yield passes.pop(0)
 
 
-def pass_of_piece(
+def one_by_one(
     session: Session,
-    loss: Tensor,
+    batch: Batch,
+    pieces: Sequence[Interval],
     names: Sequence[str],
     create_graph: bool = False,
-    retain_graph: bool = False,
-) -> Pass:
-    """Differentiate the loss of one piece."""
-    gradients = session.gradient(loss, names, create_graph, retain_graph)
-    return Pass([loss.detach()], gradients)
+    one_forward: bool = False,
+) -> Iterator[Pass]:
+    """Yield one pass per piece.
+
+    Args:
+        session: The session in which the model is evaluated.
+        batch: A prepared batch.
+        pieces: ``(start, stop)`` of every piece.
+        names: The parameters to differentiate by.
+        create_graph: Keep the graph of the gradients for a second backward.
+        one_forward: Pieces are slices of one forward pass of the whole batch.
+    """
+    shared = one_forward and len(pieces) > 1  # the pieces share the graph of the forward pass
+    for loss in session.losses(batch, pieces, one_forward):
+        gradients = session.gradient(loss, names, create_graph, retain_graph=shared)
+        yield Pass([loss.detach()], gradients)
 
 
 def one_pass(
@@ -172,17 +182,17 @@ def one_pass(
     with session.separating(parameters):
         within = consecutive(pieces), rows if copied else None
         losses = list(session.losses_in_one_pass(batch, *within))
-        wanted = [losses] if noted is None else [losses, noted[-len(losses) :]]
-        found = []
-        for k, own in enumerate(wanted):
-            total = torch.stack(own).sum()
+        kinds = [losses] if noted is None else [losses, noted[-len(losses) :]]
+        by_kind = []
+        for k, losses_of_kind in enumerate(kinds):
+            total = torch.stack(losses_of_kind).sum()
             check_graph(total)
-            retain = k + 1 < len(wanted)
-            found.append(session.gradient_by(total, [*leaves, *tensors], create_graph, retain))
+            retain = k + 1 < len(kinds)
+            by_kind.append(session.gradient_by(total, [*leaves, *tensors], create_graph, retain))
     count = len(leaves)
-    if count < len(tensors) or any(g is not None for gs in found for g in gs[count:]):
+    if count < len(tensors) or any(g is not None for gs in by_kind for g in gs[count:]):
         raise NotSeparableError
-    gradients, *others = [zeros_if_missing(gs[:count], leaves) for gs in found]
+    gradients, *others = [zeros_if_missing(gs[:count], leaves) for gs in by_kind]
     detached = [loss.detach() for loss in losses]
     return Pass(detached, gradients, parameters, others[0] if others else ())
 
@@ -204,16 +214,16 @@ def second_backward(
     totals: list[Tensor] = []
     outputs: list[Tensor] = []
     vectors: list[Tensor] = []
-    owns = torch.split(directions, [len(made.losses) for made in passes])
-    for made, own in zip(passes, owns, strict=True):
-        if made.pieces is None:
-            outputs += made.gradients
-            vectors += unflatten(own[0], made.gradients)
+    by_pass = torch.split(directions, [len(first.losses) for first in passes])
+    for first, rows in zip(passes, by_pass, strict=True):
+        if first.pieces is None:
+            outputs += first.gradients
+            vectors += unflatten(rows[0], first.gradients)
             continue
-        parts = torch.split(own, [g[0].numel() for g in made.gradients], 1)
-        along = [p.view(g.shape).to(g) for p, g in zip(parts, made.gradients, strict=True)]
-        with session.separating(made.pieces):
-            totals.append(session.second_backward(made.gradients, along))
+        parts = torch.split(rows, [g[0].numel() for g in first.gradients], 1)
+        along = [p.view(g.shape).to(g) for p, g in zip(parts, first.gradients, strict=True)]
+        with session.separating(first.pieces):
+            totals.append(session.second_backward(first.gradients, along))
     if outputs:
         totals.append(session.second_backward(outputs, vectors, retain_graph))
     return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)

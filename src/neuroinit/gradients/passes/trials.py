@@ -1,11 +1,13 @@
-"""Tests of a model's properties by computing gradients; results are kept in ``problem.traits``.
+"""Tests of a model's properties by computing gradients; results are cached in ``problem.traits``.
 
-Both tests compute the gradients of parts of a batch in two ways and compare them:
+Every test computes gradients in two ways and compares them, see :func:`relative_error`:
 
 - *independent*: does ``B_1 g_1 + B_2 g_2 = B g`` hold for two parts of a batch? Then a sub-batch
   can be cut into pieces.
 - *separable*: does one pass over two pieces give the same two gradients as two passes? Then several
   pieces are computed in one pass, see ``pieces.py``.
+- *spreadable*: does a batch whose samples are spread over the ranks of a sharded model give the
+  same gradient as the batch on every rank? Tested in ``sharded/problem.py``.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.batches import Batch, Interval, ragged
 from neuroinit.common.errors import out_of_memory
 from neuroinit.common.tensors import quick_norms, to_host
-from neuroinit.gradients.passes.pieces import one_pass, pass_of_piece
+from neuroinit.gradients.passes.pieces import one_by_one, one_pass
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.model.double import in_double
 from neuroinit.model.point import Point
@@ -32,8 +34,8 @@ MODULE_SHARE = 1e-3  # weight of the largest gradient norm in a module in relati
 
 
 def relative_error(
-    found: Sequence[Tensor],
-    wanted: Sequence[Tensor],
+    tested: Sequence[Tensor],
+    correct: Sequence[Tensor],
     modules: Sequence[str],
     norm: Callable[[Tensor], Tensor],
 ) -> float:
@@ -44,13 +46,13 @@ def relative_error(
     weight, the largest norm in its module.
 
     Args:
-        found: The gradients to test.
-        wanted: The correct gradients.
+        tested: The gradients to test.
+        correct: The correct gradients.
         modules: The name of the module that each gradient belongs to.
         norm: Computes the norm of a gradient.
     """
-    both = all_norms([*torch._foreach_sub(list(found), list(wanted)), *wanted], norm)
-    errors, norms = both[: len(wanted)], both[len(wanted) :]
+    both = all_norms([*torch._foreach_sub(list(tested), list(correct)), *correct], norm)
+    errors, norms = both[: len(correct)], both[len(correct) :]
     largest: dict[str, float] = {}
     for module, value in zip(modules, norms, strict=True):
         largest[module] = max(value, largest.get(module, 0.0))
@@ -66,21 +68,17 @@ def all_norms(tensors: Sequence[Tensor], norm: Callable[[Tensor], Tensor]) -> li
 
     Norms that may over- or underflow in float32 are computed again one by one.
     """
-    found = quick_norms(tensors)
-    rest = [k for k, value in enumerate(found) if not 1e-12 < value < 1e18]
-    again = to_host(*(norm(tensors[k]) for k in rest)) if rest else []
-    known = {**dict(enumerate(found)), **dict(zip(rest, map(float, again), strict=True))}
-    return list(known.values())
+    norms = quick_norms(tensors)
+    unsafe = [k for k, value in enumerate(norms) if not 1e-12 < value < 1e18]
+    exact = to_host(*(norm(tensors[k]) for k in unsafe)) if unsafe else []
+    for k, value in zip(unsafe, exact, strict=True):
+        norms[k] = float(value)
+    return norms
 
 
-def gradients_match(
-    found: Sequence[Tensor],
-    wanted: Sequence[Tensor],
-    modules: Sequence[str],
-    norm: Callable[[Tensor], Tensor],
-) -> bool:
-    """Whether gradients agree up to rounding, see :func:`relative_error`."""
-    return relative_error(found, wanted, modules, norm) <= _tolerance(wanted[0])
+def same_gradient(problem: Problem, tested: Tensor, correct: Tensor) -> bool:
+    """Whether two flat gradients agree up to rounding, see :func:`relative_error`."""
+    return relative_error([tested], [correct], [""], problem.norm) <= _tolerance(correct)
 
 
 def _tolerance(tensor: Tensor) -> float:
@@ -92,7 +90,7 @@ def samples_are_independent(problem: Problem, batch: Batch) -> bool:
 
     Tested at unit scales on the first batch, and again on the first :func:`ragged` batch.
     """
-    known, kind = problem.traits.independent, problem.is_ragged(batch)
+    known, kind = problem.traits.independent, ragged(batch)
     if kind not in known:
         known[kind] = not problem.batch_norms and _parts_make_the_whole(problem, batch)
     return known[kind]
@@ -124,7 +122,7 @@ def _compare_parts(problem: Problem, batch: Batch) -> bool:
             for part, start in parts
         )
     joined = (first * left + (size - first) * right) / size
-    return gradients_match([joined], [whole], [""], problem.norm)
+    return same_gradient(problem, joined, whole)
 
 
 def may_be_separable(problem: Problem) -> bool:
@@ -160,9 +158,9 @@ def _compare_passes(point: Point, batch: Batch) -> bool:
     error = _error_of_one_pass(point, batch)
     if not tolerance < error <= KINKS:
         return error <= tolerance
-    few = point.problem.layout.cut(batch, 0, min(TRIAL, point.problem.layout.size(batch)))
+    samples = point.problem.layout.cut(batch, 0, min(TRIAL, point.problem.layout.size(batch)))
     try:
-        return _error_of_one_pass(*in_double(point, few)) <= 1e-8
+        return _error_of_one_pass(*in_double(point, samples)) <= 1e-8
     except (RuntimeError, ValueError, TypeError):  # it cannot be copied or run in float64
         return False
 
@@ -176,8 +174,7 @@ def _error_of_one_pass(point: Point, batch: Batch) -> float:
         return math.inf
     with point.session() as session:
         try:
-            losses = session.losses(batch, pieces, False)
-            apart = [pass_of_piece(session, loss, names).gradients for loss in losses]
+            apart = [each.gradients for each in one_by_one(session, batch, pieces, names)]
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
@@ -186,6 +183,6 @@ def _error_of_one_pass(point: Point, batch: Batch) -> float:
             together = one_pass(session, batch, pieces, names, create_graph=False)
         except (NotSeparableError, RuntimeError, MemoryError, ValueError, TypeError):
             return math.inf
-    wanted = [torch.stack(found) for found in zip(*apart, strict=True)]
+    correct = [torch.stack(by_piece) for by_piece in zip(*apart, strict=True)]
     modules = [n.rpartition(".")[0] for n in names]
-    return relative_error(together.gradients, wanted, modules, problem.norm)
+    return relative_error(together.gradients, correct, modules, problem.norm)

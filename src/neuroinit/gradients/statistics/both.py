@@ -96,13 +96,13 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
     problem, noted = point.problem, list[Tensor]()
     own, names = replace(point, problem=noting_contrast(problem, noted)), problem.trainable
     groups = grouped(plan.pieces, plan.samples, len(plan.pieces), bool(problem.batch_norms))
-    others, losses, made = permuted(problem, batch), list[Tensor](), list[Pass]()
+    others, losses, passes = permuted(problem, batch), list[Tensor](), list[Pass]()
     with own.session() as session:
         for group in groups:
-            made.append(one_pass(session, others, group, names, create_graph=False, noted=noted))
-            losses += made[-1].losses
-    grams = grams_of_tensors(_by_tensor(plan, [p.gradients for p in made]))
-    contrasted = total_gram(_by_tensor(plan, [p.noted for p in made]))
+            passes.append(one_pass(session, others, group, names, create_graph=False, noted=noted))
+            losses += passes[-1].losses
+    grams = grams_of_tensors(_by_tensor(plan, [p.gradients for p in passes]))
+    contrasted = total_gram(_by_tensor(plan, [p.noted for p in passes]))
     grams, contrasted, *values = to_host(grams, contrasted, *losses)
     stats = statistics_of(problem, plan, grams, torch.stack(values))
     norms = contrasted.diagonal().sqrt()
@@ -112,7 +112,7 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
 
 
 def _by_tensor(plan: Plan, passes: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """For every tensor, a matrix with the gradient of one sub-batch a row, from several passes."""
+    """For every tensor, a matrix of gradients with one row per sub-batch, from several passes."""
     parts = zip(*(rows_by_tensor(gradients) for gradients in passes), strict=True)
     found = [own[0] if len(own) == 1 else torch.cat(own) for own in parts]
     return found if plan.simple else [weighted_rows(plan.weights, own) for own in found]

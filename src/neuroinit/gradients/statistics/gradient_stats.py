@@ -59,7 +59,7 @@ class GradientStats:
         loss: Mean of the sub-batch losses.
         norms: ``||g_d||``, shape ``(D,)``.
         cosines: ``cos(g_i, g_j)``, shape ``(D, D)``.
-        layers: One record a parameter tensor.
+        layers: One record per parameter tensor.
         batch_stats: BatchNorm used the statistics of the ``"sub-batch"`` or of the ``"batch"``.
         agreement: Mean cosine of the pairs ``i != j`` after subtracting the gradient with permuted
             targets: about ``-1/(D - 1)`` for a network that ignores its inputs, 0 if the gradients
@@ -197,7 +197,7 @@ def _sizes(point: Point) -> list[int]:
 
 
 def _layers(names: list[str], grams: Tensor) -> list[LayerStats]:
-    """One record a tensor; its cosine is ``nan`` if its gradient is zero in a sub-batch."""
+    """One record per tensor; its cosine is ``nan`` if its gradient is zero in a sub-batch."""
     norms = grams.diagonal(dim1=1, dim2=2).sqrt()
     least, most = norms.amin(1), norms.amax(1)
     cosines = torch.where(least > 0, measures.cosines(grams).mean((1, 2)), math.nan)

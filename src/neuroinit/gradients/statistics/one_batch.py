@@ -52,7 +52,7 @@ def gradient_stats(
     Args:
         model: Any module. It is left as it was.
         batch: ``(inputs, targets)``, or anything with ``compute_loss``.
-        loss_fn: ``loss_fn(output, target)``: a scalar mean or one loss a sample.
+        loss_fn: ``loss_fn(output, target)``: a scalar mean or one loss per sample.
         sub_batches: Number of sub-batches ``D``, or ``"samples"`` for the sample-wise quantities.
             By default 8, as for :class:`NIO`, or half the number of samples if that is smaller.
         overlap: Overlap ratio ``r`` of Eq. 7.

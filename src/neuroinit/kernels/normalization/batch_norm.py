@@ -14,7 +14,7 @@ With statistics over the ``N`` entries of every channel, ``xh = (x - mean) rstd`
 In a pass over several pieces, statistics are those of each piece. ``D`` pieces of ``n`` samples
 and ``C`` channels are computed as one batch of ``n`` samples and ``D C`` channels, by one kernel.
 This needs a copy of the input and one of the output: on a CPU the forward pass is 10 to 25% slower
-than one kernel a piece, but the number of operators does not depend on ``D``.
+than one kernel per piece, but the number of operators does not depend on ``D``.
 """
 
 from __future__ import annotations

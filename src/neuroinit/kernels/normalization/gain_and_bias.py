@@ -6,7 +6,7 @@ In a pass over several pieces the gradients of gain and bias are kept apart by `
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +60,7 @@ def group_norm(
 
 def rms_norm(
     input: Tensor,
-    normalized_shape: Any,
+    normalized_shape: list[int],
     weight: Tensor | None = None,
     eps: float | None = None,
     *,
@@ -74,7 +74,11 @@ def rms_norm(
 
 
 def gain_and_bias(
-    y: Tensor, gain: Tensor | None, bias: Tensor | None, shape: Any, context: KernelContext
+    y: Tensor,
+    gain: Tensor | None,
+    bias: Tensor | None,
+    shape: Sequence[int],
+    context: KernelContext,
 ) -> Tensor:
     """``gain y + bias`` with gain and bias in a shape that broadcasts against ``y``."""
     for operator, parameter in ((torch.mul, gain), (torch.add, bias)):

@@ -21,6 +21,7 @@ for residual networks, MLP, MLP-Mixer, ViT and transformer, and were removed.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ from neuroinit.kernels.normalization import common as normalization
 
 def layer_norm(
     input: Tensor,
-    normalized_shape: Any,
+    normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -62,7 +63,7 @@ def layer_norm(
         dims = tuple(range(-len(normalized_shape), 0))
         return normalization.normalize(input, dims, weight, bias, eps)
     x, pieces = input.reshape(-1, math.prod(normalized_shape)), context.pieces
-    settings: tuple[Any, ...] = None, None, eps, context, None
+    settings: tuple[object, ...] = None, None, eps, context, None
     if pieces is not None and weight is not None:
         pieces.slices(input)  # raises if the first dimension is not that of the samples
         settings = pieces.leaf(weight), pieces.leaf(bias), eps, context, pieces.slices(x)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from neuroinit.common.tensors import HALF, dot, sum_dtype
+
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Convolution:
         return plain and self.groups == 1 and not self.transposed
 
     @property
-    def _arguments(self) -> tuple[Any, ...]:
+    def _arguments(self) -> tuple[Sizes, Sizes, Sizes, bool, Sizes, int]:
         sizes = self.stride, self.padding, self.dilation
         return (*sizes, self.transposed, self.output_padding, self.groups)
 
@@ -130,9 +131,9 @@ def _read_convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sizes = 1,
+    padding: str | int | Sizes = 0,
+    dilation: int | Sizes = 1,
     groups: int = 1,
 ) -> Call:
     settings = stride, padding, dilation, False, 0, groups
@@ -143,11 +144,11 @@ def _read_transposed(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    stride: int | Sizes = 1,
+    padding: int | Sizes = 0,
+    output_padding: int | Sizes = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: int | Sizes = 1,
 ) -> Call:
     settings = stride, padding, dilation, True, output_padding, groups
     return input, weight, bias, _convolution(input, weight, *settings)
@@ -156,11 +157,11 @@ def _read_transposed(
 def _convolution(
     input: Tensor,
     weight: Tensor,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    stride: int | Sizes,
+    padding: str | int | Sizes,
+    dilation: int | Sizes,
     transposed: bool,
-    output_padding: Any,
+    output_padding: int | Sizes,
     groups: int,
 ) -> Convolution | None:
     n = weight.dim() - 2
@@ -170,7 +171,7 @@ def _convolution(
     return Convolution(*sizes, transposed, _repeat(output_padding, n), groups)
 
 
-def _repeat(value: Any, count: int) -> tuple[int, ...]:
+def _repeat(value: int | Sizes, count: int) -> tuple[int, ...]:
     """One size for every dimension: ``3`` and ``(3,)`` are ``(3, 3)`` for two of them."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return values * count if len(values) == 1 else values

@@ -1,4 +1,4 @@
-"""Packed sequences as a padded batch with one row a sample, and back.
+"""Packed sequences as a padded batch with one row per sample, and back.
 
 A ``PackedSequence`` holds the first steps of all sequences, then the second ones, and so on, with
 the longest sequence first. Here they become ``(samples, steps, features)`` in the order of the

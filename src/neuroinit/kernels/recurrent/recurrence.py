@@ -74,7 +74,7 @@ def recurrence(
         packing: The lengths of the sequences; ``None`` if all have the same.
     """
     pieces = context.pieces
-    leaves: tuple[Any, ...] = None, None, None
+    leaves: tuple[Tensor | None, Tensor | None, Slices] = None, None, None
     if pieces is not None:
         leaves = pieces.leaf(weight), pieces.leaf(bias), pieces.slices(u)
     settings = context.scales.get(id(weight)), *leaves[:2], cell, context, leaves[2], packing

@@ -52,7 +52,7 @@ class CommonFactor(Rule):
       multiplied by the smallest factor with ``s >= target``.
     - *works* otherwise, and nothing changes.
 
-    The factor is found by steps of ``lr`` in its logarithm and by bisection, one batch a step. If
+    The factor is found by steps of ``lr`` in its logarithm and by bisection, one batch per step. If
     there is none between 1/100 and 100, nothing changes. If steps or batches run out first, the
     best factor that was tried is used, which may be 1. Biases, gains and other tensors with one
     dimension are never changed. Only first-order gradients are needed.
@@ -114,36 +114,36 @@ class CommonFactor(Rule):
         position: Position,
     ) -> Step:
         """One step of the search; no engine is needed, since nothing is differentiated twice."""
-        seen, failure = None, None
+        measured, failure = None, None
         try:
-            seen = sensitivity(problem.at(position.scales), batch, plan)
+            measured = sensitivity(problem.at(position.scales), batch, plan)
         except NonFiniteError as error:
             if why_not_finite(batch):
                 raise
             failure = error
         weights = torch.tensor([problem.start[n].dim() >= 2 for n in problem.scaled], device="cpu")
-        promised, unit = _promised(nio, seen), float(nio.gamma)
-        scales, state = self.move(position, seen, weights, unit, promised, nio.lr)
+        promised, unit = _promised(nio, measured), float(nio.gamma)
+        scales, state = self.move(position, measured, weights, unit, promised, nio.lr)
         if failure is not None and not state["factor"]:  # no factor helps
             raise failure
         done = self.verdict(state)
-        if seen is None:
+        if measured is None:
             return Step(scales, state, constrained=True, done=done)
-        value = float((seen.by_tensor * weights).max()) / unit
-        constrained = self.exploding(seen, unit, promised)
-        taken = measured_step(scales, state, constrained, seen.loss, seen.moments, value)
+        value = float((measured.by_tensor * weights).max()) / unit
+        constrained = self.exploding(measured, unit, promised)
+        taken = measured_step(scales, state, constrained, measured.loss, measured.moments, value)
         return dataclasses.replace(taken, done=done)
 
-    def exploding(self, seen: Sensitivity | None, unit: float, promised: float) -> bool:
-        """Whether the network explodes; ``seen`` is ``None`` if something is not finite."""
-        if seen is None:
+    def exploding(self, measured: Sensitivity | None, unit: float, promised: float) -> bool:
+        """Whether the network explodes; ``measured`` is ``None`` if something is not finite."""
+        if measured is None:
             return True
-        return seen.loss - unit > (self.explodes - 1) * unit or promised > self.promise * unit
+        return measured.loss - unit > (self.explodes - 1) * unit or promised > self.promise * unit
 
     def move(
         self,
         position: Position,
-        seen: Sensitivity | None,
+        measured: Sensitivity | None,
         weights: Tensor,
         unit: float,
         promised: float,
@@ -153,21 +153,21 @@ class CommonFactor(Rule):
 
         Args:
             position: The scales and the state.
-            seen: The sensitivity at the position; ``None`` if something is not finite.
+            measured: The sensitivity at the position; ``None`` if something is not finite.
             weights: Which tensors are weights.
             unit: ``L_0``.
             promised: By how much a step of the optimizer decreases the loss to first order.
             lr: Longest step of the logarithm of the factor.
         """
         state = dict(position.state)
-        explodes = self.exploding(seen, unit, promised)
-        share = math.inf if seen is None else float((seen.by_tensor * weights).max()) / unit
+        explodes = self.exploding(measured, unit, promised)
+        share = math.inf if measured is None else float((measured.by_tensor * weights).max()) / unit
         sign, at = float(state["sign"]), float(state["factor"])
         low, high = float(state["low"]), float(state["high"])
-        found = self._better(state, self.badness(seen, share, unit, promised))
+        found = self._better(state, self.badness(measured, share, unit, promised))
         if sign == UNDECIDED:
             sign = (-1.0 if explodes else float(share < self.dead)) * float(weights.any())
-            used = weights if seen is None else weights & (seen.norms > 0)
+            used = weights if measured is None else weights & (measured.norms > 0)
             state["used"] = used.to(position.scales)
         elif sign and self._far_enough(sign, share, explodes):
             high = at
@@ -184,12 +184,12 @@ class CommonFactor(Rule):
         return (at * state["used"]).exp(), state
 
     def badness(
-        self, seen: Sensitivity | None, share: float, unit: float, promised: float
+        self, measured: Sensitivity | None, share: float, unit: float, promised: float
     ) -> float:
         """How far a network is from the target, in logarithms; 0 at the target."""
-        if seen is None:
+        if measured is None:
             return math.inf
-        excess = seen.loss / (self.explodes * unit), promised / (self.promise * unit)
+        excess = measured.loss / (self.explodes * unit), promised / (self.promise * unit)
         away = abs(math.log(max(share, TINY) / self.target))
         return max(away, *(math.log(max(ratio, TINY)) for ratio in excess))
 
@@ -222,8 +222,8 @@ class CommonFactor(Rule):
         return share <= self.target and not explodes
 
 
-def _promised(nio: NIO, seen: Sensitivity | None) -> float:
+def _promised(nio: NIO, measured: Sensitivity | None) -> float:
     """By how much the loss decreases in a step of the optimizer, to first order."""
-    if seen is None or nio.rate is None:
+    if measured is None or nio.rate is None:
         return 0.0
-    return nio.rate * (seen.squared if nio.family == "sgd" else seen.absolute)
+    return nio.rate * (measured.squared if nio.family == "sgd" else measured.absolute)

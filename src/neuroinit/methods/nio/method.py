@@ -1,4 +1,4 @@
-"""NIO: raise GradCosine under a bound on the gradient norm, by one scale a tensor.
+"""NIO: raise GradCosine under a bound on the gradient norm, by one scale per tensor.
 
 Yang et al., *Towards Theoretically Inspired Neural Initialization Optimization*, NeurIPS 2022.
 """

@@ -32,12 +32,12 @@ def distinct_cosine_and_sum(moments: Moments) -> Tensor:
 
 
 def largest_norm(moments: Moments) -> Tensor:
-    """What the paper bounds (Alg. 3, line 5)."""
+    """The largest norm, which the paper bounds (Alg. 3, line 5)."""
     return moments.norms.max()
 
 
 def mean_norm(moments: Moments) -> Tensor:
-    """What the authors' released code bounds."""
+    """The mean norm, which the authors' released code bounds."""
     return moments.norm
 
 

@@ -14,7 +14,7 @@ from neuroinit.common.errors import listed
 
 
 def mean_loss(loss: object, size: int) -> Tensor:
-    """The mean of a loss that is a scalar or has one value a sample."""
+    """The mean of a loss that is a scalar or has one value per sample."""
     if not isinstance(loss, Tensor):
         raise TypeError(
             f"The loss should be a tensor. Found a `{type(loss).__name__}`. "
@@ -23,7 +23,7 @@ def mean_loss(loss: object, size: int) -> Tensor:
     if loss.dim() == 0 or loss.shape == (size,):
         return loss.mean()
     raise ValueError(
-        f"The loss should be a scalar or one value a sample. Found shape {tuple(loss.shape)} for "
+        f"The loss should be a scalar or one value per sample. Found shape {tuple(loss.shape)} for "
         f"{size} samples. Reduce it, for example with `loss.flatten(1).mean(1)`."
     )
 

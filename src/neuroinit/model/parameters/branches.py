@@ -27,7 +27,7 @@ def branch_ends(loss: Tensor, names: Mapping[int, str]) -> list[str]:
         names: ``id(tensor)`` -> name of the parameters.
 
     Returns:
-        One name a branch; branches without parameters are left out.
+        One name per branch; branches without parameters are left out.
     """
     if loss.grad_fn is None:
         return []

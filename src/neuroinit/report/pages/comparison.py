@@ -84,7 +84,7 @@ def _cell(mean: float, deviation: float) -> str:
 
 def _curves(comparison: Comparison) -> str:
     found = [
-        chart(f"curve-{key}", plots.curves(comparison, key), title, f"One line a seed. {text}")
+        chart(f"curve-{key}", plots.curves(comparison, key), title, f"One line per seed. {text}")
         for key, title, text in CURVES
         if comparison_curves(comparison, key)
     ]

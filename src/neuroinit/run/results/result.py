@@ -62,7 +62,7 @@ class Result(Reported):
 
     Args:
         scales: Parameter name -> scale; one entry for tied tensors.
-        history: One record a step.
+        history: One record per step.
         before: Gradient statistics of the start, on a batch that no step used (see ``held_out``).
         after: The same with the scaled parameters; ``None`` for a run that did not finish.
         settings: The method's fields; automatic settings have their values.
@@ -191,9 +191,9 @@ class Result(Reported):
         """A table of the result as a pandas data frame; needs ``pip install "neuroinit[pandas]"``.
 
         Args:
-            rows: ``"tensors"`` for one row a parameter tensor, indexed by its name: layer group,
+            rows: ``"tensors"`` for one row per parameter tensor, indexed by its name: layer group,
                 kind (weight or bias), scale, norm and cosine before and after. ``"history"`` for
-                one row a step, indexed by the step.
+                one row per step, indexed by the step.
 
         Returns:
             A ``pandas.DataFrame``.
