@@ -20,8 +20,8 @@ from neuroinit.plots.style import BEFORE as OTHER
 FIGURE = Path(__file__).parents[2] / "docs" / "evidence" / "conclusions.png"
 NAMES = dict(zip(("LSUV", *PRESENT), ("LSUV", "nio_", "auto_"), strict=True))
 PANELS = {
-    "quadrants": "seven networks, quadrants of images",
-    "sequences": "seven networks, sequences",
+    "distortions": "eight networks, distorted images",
+    "strokes": "eight networks, drawn figures",
     "other": "twelve networks, CIFAR-10",
     "digits": "nine networks, digits",
 }
