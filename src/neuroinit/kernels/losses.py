@@ -126,8 +126,15 @@ def _means(losses: Tensor | None, sizes: Sequence[int]) -> Tensor | None:
     """The means of so many consecutive losses each, as one product."""
     if losses is None:
         return None
-    means = [torch.full((1, size), 1 / size, dtype=losses.dtype, device="cpu") for size in sizes]
-    return torch.block_diag(*means).to(losses.device, non_blocking=True) @ losses
+    weights = torch.zeros(len(sizes), sum(sizes), dtype=losses.dtype, device="cpu")
+    for own, part in zip(weights, _slices(sizes), strict=True):
+        own[part] = 1 / (part.stop - part.start)
+    return weights.to(losses.device, non_blocking=True) @ losses
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    edges = itertools.accumulate(sizes, initial=0)
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def _rows(x: Tensor, rows: list[int]) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
-from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
+from neuroinit.common.tensors import flatten, zeros_if_missing
 from neuroinit.gradients.passes.grouping import grouped, side_by_side
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
 from neuroinit.model.finite import check_graph
@@ -198,38 +198,6 @@ def backward_pass(
         raise NotSeparableError
     gradients = zeros_if_missing(found[:count], leaves)
     return Pass([loss.detach() for loss in losses], gradients, parameters)
-
-
-def second_backward(
-    session: Session,
-    passes: Sequence[Pass],
-    directions: Tensor,
-    retain_graph: bool = False,
-) -> Tensor:
-    """``<W_k, sum_s [H_s v_s]_k>`` for every scale, on the device of the model.
-
-    Args:
-        session: The session of the passes.
-        passes: First-order passes with their graphs.
-        directions: ``v_s``, shape ``(pieces, parameters)``.
-        retain_graph: Keep the graphs of passes over one piece for a further call.
-    """
-    totals: list[Tensor] = []
-    outputs: list[Tensor] = []
-    vectors: list[Tensor] = []
-    owns = torch.split(directions, [len(made.losses) for made in passes])
-    for made, own in zip(passes, owns, strict=True):
-        if made.pieces is None:
-            outputs += made.gradients
-            vectors += unflatten(own[0], made.gradients)
-            continue
-        parts = torch.split(own, [g[0].numel() for g in made.gradients], 1)
-        along = [p.view(g.shape).to(g) for p, g in zip(parts, made.gradients, strict=True)]
-        with session.separating(made.pieces):
-            totals.append(session.second_backward(made.gradients, along))
-    if outputs:
-        totals.append(session.second_backward(outputs, vectors, retain_graph))
-    return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
 
 
 def streamed_samples(problem: Problem, batch: Batch, plan: Plan) -> int:
