@@ -213,16 +213,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="a small part, in about three minutes")
     parser.add_argument("--table", action="store_true", help="measure nothing")
-    parser.add_argument("--again", metavar="TITLE", help="only the rows that this pattern matches")
+    parser.add_argument("--again", default="", help="only rows with this title, a pattern")
     parser.add_argument("--threads", type=int, default=1, help="1: processor time; more: wall time")
     options = parser.parse_args()
     path = FOLDER / ("bench-quick.json" if options.quick else "bench.json")
     cases = quick() if options.quick else full()
     rows = [] if options.quick else read(path)
     done = {key(row) for row in rows}
-    wanted = [c for c in cases if re.match(options.again, c.title)] if options.again else cases
+    wanted = [c for c in cases if re.match(options.again, c.title) and not options.table]
     missing = [c for c in wanted if options.again or dataclasses.astuple(c) not in done]
-    missing = [] if options.table else missing
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as bar:
         task = bar.add_task("Measuring", total=len(missing))
         for case in missing:
@@ -232,7 +231,6 @@ def main() -> None:
             write(path, rows)
             bar.advance(task)
         uncounted = [r for r in rows if case_of(r) in wanted and is_uncounted(r)]
-        uncounted = [] if options.table else uncounted
         task = bar.add_task("Counting", total=len(uncounted))
         for row in uncounted:
             bar.update(task, description=f"Operators of {case_of(row).title}")
@@ -243,8 +241,7 @@ def main() -> None:
     rows = sorted((r for r in rows if key(r) in order), key=lambda r: order.index(key(r)))
     print(table(rows))
     page = FOLDER.parents[1] / "docs/evidence"
-    figure = path.with_suffix(".png") if options.quick else page / "performance.png"
-    draw(rows, figure)
+    draw(rows, figure := path.with_suffix(".png") if options.quick else page / "performance.png")
     print(f"\nWritten: {path} and {figure}.")
 
 
