@@ -3,6 +3,7 @@
     python -m benchmarks.cost.bench            # everything; resumes what is in the JSON file
     python -m benchmarks.cost.bench --quick    # about three minutes
     python -m benchmarks.cost.bench --table    # only the table and the figure of what is there
+    python -m benchmarks.cost.bench --again "GPT-2.*keep, D=16"   # some rows once more
 
 A training step is one forward and backward pass of the same batch in the same process; three of
 them follow each step that is measured. Times are processor time of one thread by default: on a
@@ -24,6 +25,7 @@ import itertools
 import json
 import math
 import platform
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -211,21 +213,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="a small part, in about three minutes")
     parser.add_argument("--table", action="store_true", help="measure nothing")
+    parser.add_argument("--again", default="", help="only rows with this title, a pattern")
     parser.add_argument("--threads", type=int, default=1, help="1: processor time; more: wall time")
     options = parser.parse_args()
     path = FOLDER / ("bench-quick.json" if options.quick else "bench.json")
     cases = quick() if options.quick else full()
     rows = [] if options.quick else read(path)
     done = {key(row) for row in rows}
-    missing = [] if options.table else [c for c in cases if dataclasses.astuple(c) not in done]
+    wanted = [c for c in cases if re.match(options.again, c.title) and not options.table]
+    missing = [c for c in wanted if options.again or dataclasses.astuple(c) not in done]
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as bar:
         task = bar.add_task("Measuring", total=len(missing))
         for case in missing:
             bar.update(task, description=case.title)
-            rows.append(alone(measure, (case, options.threads)))
+            found = alone(measure, (case, options.threads))
+            rows = [*(row for row in rows if case_of(row) != case), found]
             write(path, rows)
             bar.advance(task)
-        uncounted = [] if options.table else [r for r in rows if is_uncounted(r)]
+        uncounted = [r for r in rows if case_of(r) in wanted and is_uncounted(r)]
         task = bar.add_task("Counting", total=len(uncounted))
         for row in uncounted:
             bar.update(task, description=f"Operators of {case_of(row).title}")
@@ -236,8 +241,7 @@ def main() -> None:
     rows = sorted((r for r in rows if key(r) in order), key=lambda r: order.index(key(r)))
     print(table(rows))
     page = FOLDER.parents[1] / "docs/evidence"
-    figure = path.with_suffix(".png") if options.quick else page / "performance.png"
-    draw(rows, figure)
+    draw(rows, figure := path.with_suffix(".png") if options.quick else page / "performance.png")
     print(f"\nWritten: {path} and {figure}.")
 
 

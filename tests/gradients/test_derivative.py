@@ -6,7 +6,7 @@ from torch import nn
 
 from neuroinit.gradients import measures
 from neuroinit.gradients.engines import Keep, Stream
-from neuroinit.gradients.passes import pieces
+from neuroinit.gradients.passes import pieces, second_order
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
@@ -77,6 +77,12 @@ def check(found, engine, objective, *, D=2, r=0.0, split="cover", stats="sub-bat
 @pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
 def test_derivative_equals_one_graph_autograd(found, engine):
     check(found, engine, nio_objective, D=3 if found.independent else 2)
+
+
+@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+def test_derivative_with_overwritten_gradients(found, monkeypatch):
+    monkeypatch.setattr(second_order, "LARGE", 1)
+    check(found, "keep", nio_objective, D=3 if found.independent else 2)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -74,7 +74,9 @@ def test_a_step_has_few_operators_for_any_number_of_sub_batches(on_device, kind,
     assert step <= 12 * training
 
 
-@pytest.mark.parametrize(("kind", "D"), [("convolutions", 16), ("transformer", 4)])
+@pytest.mark.parametrize(
+    ("kind", "D"), [("convolutions", 6), ("convolutions", 16), ("transformer", 4)]
+)
 def test_a_step_has_few_operators_for_pieces_of_different_sizes(on_device, kind, D):
     step, training = on_device("operators", kind, D, 0.2)
     assert step <= 12 * training

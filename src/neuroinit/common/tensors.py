@@ -116,15 +116,20 @@ def fingerprint(tensor: Tensor) -> int:
 
 
 def fingerprints(tensors: Sequence[Tensor]) -> list[int]:
-    """:func:`fingerprint` of every tensor, in few operators for small ones."""
+    """:func:`fingerprint` of every tensor, in few operators for small ones of a few lengths."""
     device = tensors[0].device
     octets = [_octets(t.to(device)) for t in tensors]
-    words = torch.cat([part for own in octets for part in own]).view(torch.int64)
     lengths = [sum(part.numel() for part in own) // 8 for own in octets]
     factors = _factors(torch.arange(max(lengths), device=device))
-    mixed = _mixed(words, torch.cat([factors[:length] for length in lengths]))
-    sums = torch.stack([part.sum() for part in torch.split(mixed, lengths)])
-    return [total % 2**63 for total in sums.cpu().tolist()]
+    places: list[int] = []
+    sums: list[Tensor] = []
+    for length in set(lengths):
+        alike = [k for k, own in enumerate(lengths) if own == length]
+        words = torch.cat([part for k in alike for part in octets[k]]).view(torch.int64)
+        places += alike
+        sums.append(_mixed(words.view(len(alike), length), factors[:length]).sum(1))
+    found = dict(zip(places, torch.cat(sums).cpu().tolist(), strict=True))
+    return [found[k] % 2**63 for k in range(len(tensors))]
 
 
 def _octets(tensor: Tensor) -> list[Tensor]:
@@ -139,7 +144,7 @@ def _factors(places: Tensor) -> Tensor:
 
 
 def _mixed(words: Tensor, factors: Tensor) -> Tensor:
-    mixed = (words ^ (words >> 29)).mul_(factors)
+    mixed = (words >> 29).bitwise_xor_(words).mul_(factors)
     return mixed.bitwise_xor_(mixed >> 32)
 
 

@@ -7,20 +7,20 @@ of its share of the sub-batches; the objective is that of all sub-batches on eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from neuroinit.common.tensors import (
     dot,
-    flatten,
     gram_matrix,
     to_cpu_double,
     to_host,
     zeros_if_missing,
 )
 from neuroinit.gradients.measures import Moments, moments
+from neuroinit.gradients.over_ranks import on_every_rank, zero_gradient
 from neuroinit.gradients.plan import RankShare
 from neuroinit.model.finite import check_finite_parts, check_losses, check_norm, check_zero_norms
 from neuroinit.model.problem import Problem
@@ -50,20 +50,27 @@ class MeanDirection:
         self.losses = _NOTHING
 
     def add(self, gradients: Tensor) -> None:
-        """Add gradients of this rank's sub-batches, shape ``(rows, parameters)``.
+        """Add gradients of this rank's sub-batches, shape ``(rows, parameters)``."""
+        if self.share.blocks:
+            gradients = self.problem.ranks.sum(gradients, self.share.blocks)
+            self.summed.append(gradients)
+        self.add_blocks([gradients])
+
+    def add_blocks(self, blocks: Sequence[Tensor]) -> None:
+        """As :meth:`add`, with the parameters spread over several matrices, in order.
 
         A zero row adds nothing to the mean. A row that is not finite makes the mean ``nan`` in the
         same entries.
         """
-        if self.share.blocks:
-            gradients = self.problem.ranks.sum(gradients, self.share.blocks)
-            self.summed.append(gradients)
-        norms = self.problem.norms(gradients)
+        norms = self.problem.norms(blocks[0])
+        if len(blocks) > 1:
+            norms = torch.stack([self.problem.norms(own) for own in blocks]).square().sum(0).sqrt()
         self.norms.append(norms)
         if self.share.leader:
             usable = torch.isfinite(norms) & (norms > 0)
             factors = torch.where(usable, 1 / (norms * self.count), 0.0)
-            part = torch.mv(gradients.T, factors.to(gradients))
+            parts = [torch.mv(own.T, factors.to(own)) for own in blocks]
+            part = parts[0] if len(parts) == 1 else torch.cat(parts)
             self.mean = part if self.mean is None else self.mean + part
 
     def evaluate(self, objective: Objective, losses: Sequence[Tensor] = ()) -> Tensor:
@@ -91,9 +98,10 @@ class MeanDirection:
         """Norms and GradCosine of all ranks' sub-batches, on the CPU; sums the mean over ranks."""
         ranks, mean = self.problem.ranks, self.mean
         if mean is None:
-            mean = _zero_gradient(self.problem, self.problem.differentiated)
-        cosine, *numbers = to_host(dot(mean, mean), *losses, *self.norms)
-        self.losses, norms = _joined(numbers[: len(losses)]), _joined(numbers[len(losses) :])
+            mean = zero_gradient(self.problem, self.problem.differentiated)
+        found = to_host(dot(mean, mean), *losses, *self.norms)
+        cosine, self.losses = found[0], _joined(found[1 : 1 + len(losses)])
+        norms = _joined(found[1 + len(losses) :])
         check_losses(self.losses)
         self._check_norms(norms, mean)
         self.mean = mean
@@ -122,23 +130,32 @@ class MeanDirection:
             first: The index of the first row among this rank's sub-batches.
             gradients: The gradients ``g_d`` of consecutive sub-batches. They are overwritten.
         """
-        assert self.mean is not None  # set by `evaluate`
-        last = first + len(gradients)
         if self.share.blocks:
-            gradients = torch.cat(self.summed)[first:last]
-        d = list(self.share.sub_batches[first:last])
+            gradients = torch.cat(self.summed)[first : first + len(gradients)]
+        return self.directions_of_blocks(first, [gradients])[0]
+
+    def directions_of_blocks(self, first: int, blocks: Sequence[Tensor]) -> Sequence[Tensor]:
+        """As :meth:`directions`, for gradients that :meth:`add_blocks` received."""
+        assert self.mean is not None  # set by `evaluate`
+        own, sizes = range(first, first + len(blocks[0])), [block.shape[1] for block in blocks]
+        d = [self.share.sub_batches[i] for i in own]
         norms = self.moments.norms[d]
         known = norms > 0
         safe = torch.where(known, norms, 1.0)
         weights = torch.where(known, 2 * self.by_cosine / (self.count * safe), 0.0)
         table = torch.stack([safe, weights, self.by_norms[d]])
-        safe, weights, by_norms = table.to(gradients)[:, :, None]
-        factors = by_norms - weights * (gradients @ self.mean)[:, None] / safe
-        width = PART if gradients.device.type == "cpu" else max(1, gradients.shape[1])
-        parts = torch.split(gradients, width, 1), torch.split(self.mean, width)
-        for part, mean in zip(*parts, strict=True):  # in place: no new memory
-            part.div_(safe).mul_(factors).addcmul_(weights, mean)
-        return gradients
+        safe, weights, by_norms = table.to(blocks[0])[:, :, None]
+        pairs = list(zip(blocks, torch.split(self.mean, sizes), strict=True))
+        products = pairs[0][0] @ pairs[0][1]
+        for block, mean in pairs[1:]:
+            products += block @ mean
+        factors = by_norms - weights * products[:, None] / safe
+        for block, mean in pairs:
+            width = PART if block.device.type == "cpu" else max(1, block.shape[1])
+            parts = torch.split(block, width, 1), torch.split(mean, width)
+            for part, own_mean in zip(*parts, strict=True):  # in place: no new memory
+                part.div_(safe).mul_(factors).addcmul_(weights, own_mean)
+        return blocks
 
 
 class AllGradients:
@@ -211,23 +228,6 @@ _NOTHING = torch.zeros(0, dtype=torch.float64, device="cpu")
 def _joined(values: Sequence[Tensor]) -> Tensor:
     """Concatenate scalars and vectors to one vector."""
     return torch.cat([v.reshape(-1) for v in values]) if values else _NOTHING
-
-
-def on_every_rank(
-    problem: Problem, count: int, share: RankShare, own: Sequence[Tensor], names: Sequence[str]
-) -> Iterator[Tensor]:
-    """Yield the gradient of every sub-batch on every rank, from the gradients of this rank."""
-    if problem.ranks.alone:
-        yield from own
-        return
-    known = dict(zip(share.sub_batches, own, strict=True))
-    nothing = _zero_gradient(problem, names)
-    for d in range(count):
-        yield problem.ranks.sum(known.get(d, nothing))
-
-
-def _zero_gradient(problem: Problem, names: Sequence[str]) -> Tensor:
-    return torch.zeros_like(flatten([problem.start[n] for n in names]))
 
 
 def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:

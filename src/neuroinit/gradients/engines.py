@@ -29,9 +29,14 @@ from neuroinit.gradients.passes.first_order import piece_rows, sub_batch_gradien
 from neuroinit.gradients.passes.pieces import (
     Pass,
     passes_over,
-    second_backward,
     streamed_pieces,
     takes_copies,
+)
+from neuroinit.gradients.passes.second_order import (
+    backward_along,
+    block_of,
+    runs_of,
+    second_backward,
 )
 from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
@@ -151,6 +156,13 @@ class Keep(ExactEngine):
         with point.session(second_order=True, scale_variables=True) as session:
             passes = list(passes_over(session, batch, plan, names, samples, create_graph=True))
             losses = [loss for first in passes for loss in first.losses]
+            runs = _runs(plan, passes, collector)
+            if runs and isinstance(collector, MeanDirection):
+                blocks = [block_of(run) for run in runs]
+                collector.add_blocks(blocks)
+                value = collector.evaluate(objective, losses)
+                along = collector.directions_of_blocks(0, blocks)
+                return value, backward_along(session, passes[0], along, runs)
             rows = [_rows(passes)]
             value, directions = _directions(plan, rows, objective, collector, losses)
             return value, second_backward(session, passes, directions)
@@ -182,6 +194,14 @@ class Stream(ExactEngine):
         with point.session(second_order=True, scale_variables=True) as session:
             products = known_products(session, batch, plan, directions)
             return value, sum(products, torch.zeros(()))
+
+
+def _runs(plan: Plan, passes: list[Pass], collector: Collector) -> list[list[Tensor]]:
+    """The gradients in runs if large ones need not be joined to one matrix, else none."""
+    if not plan.simple or len(passes) > 1 or passes[0].pieces is None:
+        return []
+    runs = runs_of(passes[0].gradients) if collector.problem.ranks.alone else []
+    return runs if len(runs) > 1 else []
 
 
 def _rows(passes: list[Pass]) -> Tensor:

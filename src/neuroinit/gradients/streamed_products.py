@@ -18,10 +18,10 @@ from neuroinit.gradients.passes.first_order import sub_batch_gradients
 from neuroinit.gradients.passes.pieces import (
     Pass,
     passes_over,
-    second_backward,
     streamed_pieces,
     streamed_samples,
 )
+from neuroinit.gradients.passes.second_order import second_backward
 from neuroinit.gradients.plan import Plan
 from neuroinit.model.session import Session
 

@@ -86,12 +86,14 @@ def losses_of_pieces(
     output: Data,
     target: Data,
     pieces: Sequence[tuple[int, int]],
+    independent: bool = False,
 ) -> Tensor | None:
     """The mean losses of pieces by ``torch.vmap``, with as many operators as for one piece.
 
     There is one call for every size of pieces; it launches about as many operators as two calls in
-    a loop. Returns ``None`` if the caller should loop over the pieces: on a CPU, where operators
-    cost little and ``vmap`` does not; for many different sizes; and for losses that cannot be
+    a loop. Pieces of different sizes take one call for all samples if these are independent.
+    Returns ``None`` if the caller should loop over the pieces: on a CPU, where operators cost
+    little and ``vmap`` does not; for many different sizes; and for losses that cannot be
     vectorized.
 
     Args:
@@ -99,6 +101,7 @@ def losses_of_pieces(
         output: The model's output for all samples, a tensor ``(samples, ...)``.
         target: The targets, a tensor ``(samples, ...)``.
         pieces: Consecutive pieces from 0 to the number of samples.
+        independent: Whether the loss of a piece is known to be the mean of its samples' losses.
     """
     plain = isinstance(output, Tensor) and isinstance(target, Tensor)
     edges = [0, *(stop for _, stop in pieces)]
@@ -108,6 +111,8 @@ def losses_of_pieces(
     if len(output) != edges[-1] or target.dim() == 0 or len(target) != edges[-1]:
         return None
     sizes = [stop - start for start, stop in pieces]
+    if independent and len(set(sizes)) > 1:
+        return _means(_losses_of_equal_pieces(loss_fn, output, target, len(output)), sizes)
     if 2 * len(set(sizes)) > len(sizes):
         return None
     found: dict[int, Tensor] = {}
@@ -121,6 +126,21 @@ def losses_of_pieces(
             return losses
         found |= zip(alike, losses.unbind(), strict=True)
     return torch.stack([found[k] for k in range(len(pieces))])
+
+
+def _means(losses: Tensor | None, sizes: Sequence[int]) -> Tensor | None:
+    """The mean loss of every piece, from the losses of samples, as one matrix product."""
+    if losses is None:
+        return None
+    weights = torch.zeros(len(sizes), sum(sizes), dtype=losses.dtype, device="cpu")
+    for own, part in zip(weights, _slices(sizes), strict=True):
+        own[part] = 1 / (part.stop - part.start)
+    return weights.to(losses.device, non_blocking=True) @ losses
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    edges = itertools.accumulate(sizes, initial=0)
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def _rows(x: Tensor, rows: list[int]) -> Tensor:

@@ -158,7 +158,9 @@ class Evaluation:
         self, output: Data, target: Data, pieces: Sequence[Interval]
     ) -> Iterator[Tensor]:
         """Yield the mean loss of each piece, from the output for all samples."""
-        together = losses_of_pieces(self.problem.loss_fn, output, target, pieces)
+        tested = self.problem.traits.independent.values()
+        independent = bool(tested) and all(tested)
+        together = losses_of_pieces(self.problem.loss_fn, output, target, pieces, independent)
         if together is not None:
             yield from together.unbind()
             return

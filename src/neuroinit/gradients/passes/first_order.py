@@ -10,7 +10,7 @@ from torch import Tensor
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import in_loss_with_gradient, named_operator
 from neuroinit.common.tensors import to_cpu_double
-from neuroinit.gradients.directions import on_every_rank
+from neuroinit.gradients.over_ranks import on_every_rank
 from neuroinit.gradients.passes.pieces import (
     Pass,
     passes_over,

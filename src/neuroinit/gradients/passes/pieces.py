@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
-from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
+from neuroinit.common.tensors import flatten, zeros_if_missing
 from neuroinit.gradients.passes.grouping import grouped, side_by_side
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
 from neuroinit.model.finite import check_graph
@@ -36,13 +36,11 @@ class Pass:
         losses: One loss per piece.
         gradients: One tensor per parameter. For several pieces, dimension 0 is the piece.
         pieces: The leaves by which the pieces were differentiated; ``None`` for one piece.
-        noted: The gradients of a second loss, see :func:`one_pass`.
     """
 
     losses: list[Tensor]
     gradients: Sequence[Tensor]
     pieces: PieceParameters | None = None
-    noted: Sequence[Tensor] = ()
 
     @property
     def rows(self) -> Tensor:
@@ -156,9 +154,8 @@ def one_pass(
     names: Sequence[str],
     create_graph: bool,
     copied: bool = False,
-    noted: list[Tensor] | None = None,
 ) -> Pass:
-    """One pass over several pieces.
+    """One pass over several pieces: :func:`forward_pass`, then :func:`backward_pass`.
 
     Args:
         session: The session in which the model is evaluated.
@@ -167,66 +164,50 @@ def one_pass(
         names: The parameters to differentiate by.
         create_graph: Keep the graph of the gradients for a second backward.
         copied: Every piece is a slice of a copy of the whole batch, see :func:`takes_copies`.
-        noted: A list to which the problem's loss function appends a second loss of every piece.
-            Their gradients are computed by a second backward pass through the same graph.
 
     Raises:
         NotSeparableError: If the gradients of the pieces cannot be kept apart.
     """
+    losses, parameters = forward_pass(session, batch, pieces, names, copied)
+    return backward_pass(session, losses, parameters, names, create_graph)
+
+
+def forward_pass(
+    session: Session,
+    batch: Batch,
+    pieces: Sequence[Interval],
+    names: Sequence[str],
+    copied: bool = False,
+) -> tuple[list[Tensor], PieceParameters]:
+    """The losses of several pieces, and the leaves by which they can be differentiated."""
     size = session.problem.layout.size(batch)
     parts = [(0, size)] * len(pieces) if copied else pieces
     rows = [k * size + i for k, (a, b) in enumerate(pieces) for i in range(a, b)]
     batch = side_by_side(session.problem.layout, batch, parts)
-    parameters, tensors = session.piece_parameters(parts, names), session.point.tensors(names)
-    leaves = list(parameters.leaves.values())
+    parameters = session.piece_parameters(parts, names)
     with session.separating(parameters):
         within = consecutive(pieces), rows if copied else None
-        losses = list(session.losses_in_one_pass(batch, *within))
-        kinds = [losses] if noted is None else [losses, noted[-len(losses) :]]
-        by_kind = []
-        for k, losses_of_kind in enumerate(kinds):
-            total = torch.stack(losses_of_kind).sum()
-            check_graph(total)
-            retain = k + 1 < len(kinds)
-            by_kind.append(session.gradient_by(total, [*leaves, *tensors], create_graph, retain))
-    count = len(leaves)
-    if count < len(tensors) or any(g is not None for gs in by_kind for g in gs[count:]):
-        raise NotSeparableError
-    gradients, *others = [zeros_if_missing(gs[:count], leaves) for gs in by_kind]
-    detached = [loss.detach() for loss in losses]
-    return Pass(detached, gradients, parameters, others[0] if others else ())
+        return list(session.losses_in_one_pass(batch, *within)), parameters
 
 
-def second_backward(
+def backward_pass(
     session: Session,
-    passes: Sequence[Pass],
-    directions: Tensor,
+    losses: Sequence[Tensor],
+    parameters: PieceParameters,
+    names: Sequence[str],
+    create_graph: bool = False,
     retain_graph: bool = False,
-) -> Tensor:
-    """``<W_k, sum_s [H_s v_s]_k>`` for every scale, on the device of the model.
-
-    Args:
-        session: The session of the passes.
-        passes: First-order passes with their graphs.
-        directions: ``v_s``, shape ``(pieces, parameters)``.
-        retain_graph: Keep the graphs of passes over one piece for a further call.
-    """
-    totals: list[Tensor] = []
-    outputs: list[Tensor] = []
-    vectors: list[Tensor] = []
-    by_pass = torch.split(directions, [len(first.losses) for first in passes])
-    for first, rows in zip(passes, by_pass, strict=True):
-        if first.pieces is None:
-            outputs += first.gradients
-            vectors += unflatten(rows[0], first.gradients)
-            continue
-        parts = torch.split(rows, [g[0].numel() for g in first.gradients], 1)
-        along = [p.view(g.shape).to(g) for p, g in zip(parts, first.gradients, strict=True)]
-        with session.separating(first.pieces):
-            totals.append(session.second_backward(first.gradients, along))
-    if outputs:
-        totals.append(session.second_backward(outputs, vectors, retain_graph))
-    return totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
+) -> Pass:
+    """The gradients of the losses that :func:`forward_pass` returned, or of others in its graph."""
+    leaves, tensors = list(parameters.leaves.values()), session.point.tensors(names)
+    total, count = torch.stack(list(losses)).sum(), len(leaves)
+    check_graph(total)
+    with session.separating(parameters):
+        found = session.gradient_by(total, [*leaves, *tensors], create_graph, retain_graph)
+    if count < len(tensors) or any(g is not None for g in found[count:]):
+        raise NotSeparableError
+    gradients = zeros_if_missing(found[:count], leaves)
+    return Pass([loss.detach() for loss in losses], gradients, parameters)
 
 
 def streamed_samples(problem: Problem, batch: Batch, plan: Plan) -> int:

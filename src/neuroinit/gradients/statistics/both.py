@@ -21,7 +21,7 @@ from neuroinit.gradients.agreement import (
     targets_enter_losses_only,
 )
 from neuroinit.gradients.passes.grouping import grouped
-from neuroinit.gradients.passes.pieces import Pass, one_pass, rows_by_tensor
+from neuroinit.gradients.passes.pieces import Pass, backward_pass, forward_pass, rows_by_tensor
 from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan
 from neuroinit.gradients.statistics.gradient_stats import (
@@ -96,13 +96,18 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
     problem, noted = point.problem, list[Tensor]()
     own, names = replace(point, problem=noting_contrast(problem, noted)), problem.trainable
     groups = grouped(plan.pieces, plan.samples, len(plan.pieces), bool(problem.batch_norms))
-    others, losses, passes = permuted(problem, batch), list[Tensor](), list[Pass]()
+    others, losses = permuted(problem, batch), list[Tensor]()
     with own.session() as session:
+        made = []
         for group in groups:
-            passes.append(one_pass(session, others, group, names, create_graph=False, noted=noted))
-            losses += passes[-1].losses
-    grams = grams_of_tensors(_by_tensor(plan, [p.gradients for p in passes]))
-    contrasted = total_gram(_by_tensor(plan, [p.noted for p in passes]))
+            found, leaves = forward_pass(session, others, group, names)
+            made.append((leaves, found, noted[-len(found) :]))
+            losses += [loss.detach() for loss in found]
+        first = [backward_pass(session, f, p, names, retain_graph=True) for p, f, _ in made]
+        grams = grams_of_tensors(_by_tensor(plan, first))
+        del first  # so that the gradients of both losses are not held at once
+        second = [backward_pass(session, f, p, names) for p, _, f in made]
+        contrasted = total_gram(_by_tensor(plan, second))
     grams, contrasted, *values = to_host(grams, contrasted, *losses)
     stats = statistics_of(problem, plan, grams, torch.stack(values))
     norms = contrasted.diagonal().sqrt()
@@ -111,9 +116,9 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
     return _joined(stats, norms, measures.cosines(contrasted), point)
 
 
-def _by_tensor(plan: Plan, passes: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def _by_tensor(plan: Plan, passes: Sequence[Pass]) -> list[Tensor]:
     """For every tensor, a matrix of gradients with one row per sub-batch, from several passes."""
-    parts = zip(*(rows_by_tensor(gradients) for gradients in passes), strict=True)
+    parts = zip(*(rows_by_tensor(made.gradients) for made in passes), strict=True)
     found = [own[0] if len(own) == 1 else torch.cat(own) for own in parts]
     return found if plan.simple else [weighted_rows(plan.weights, own) for own in found]
 

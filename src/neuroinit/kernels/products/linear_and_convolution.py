@@ -64,9 +64,7 @@ class _Layer(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, w, scale)
         ctx.operator, ctx.context, ctx.slices = operator, context, slices
-        y = operator.forward(x, w.to(x.dtype), b)
-        # a view made in here could not be changed in place, as `ReLU(inplace=True)` would
-        return torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
+        return _no_view(operator.forward(x, w.to(x.dtype), b))
 
     @staticmethod
     @without_function_mode
@@ -88,6 +86,15 @@ class _Layer(torch.autograd.Function):
             gx, gw, gb = _gradients(ctx.operator, gy, x, w, wanted, slices)
         by_w, by_b, *by_leaves = leaf_gradients(separate, gw, gb)
         return gx, by_w, by_b, None, *by_leaves, None, None, None
+
+
+def _no_view(y: Tensor) -> Tensor:
+    """The same tensor: a view made in a function could not be changed in place outside of it.
+
+    ``ReLU(inplace=True)`` changes activations in place.
+    """
+    found: Tensor = torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
+    return found
 
 
 def _gradients(
@@ -129,7 +136,8 @@ class _LayerGradients(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(gy, x, w)
         ctx.operator, ctx.slices = operator, slices
-        return _gradients(operator, gy, x, w, wanted, slices)
+        gx, gw, gb = _gradients(operator, gy, x, w, wanted, slices)
+        return gx, *(None if g is None else _no_view(g) for g in (gw, gb))  # `Keep` changes them
 
     @staticmethod
     @without_function_mode

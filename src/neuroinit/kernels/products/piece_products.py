@@ -64,7 +64,8 @@ def _weight_gradients(
 ) -> Tensor:
     """``gw`` of every piece, from ``gy`` as :func:`_apart` returns it."""
     if isinstance(operator, Linear):
-        return operator.usual(apart.mT @ pieces.rows(x, zeros=False))
+        rows = pieces.rows(x, zeros=False)
+        return rows.mT @ apart if operator.transposed else apart.mT @ rows
     if operator.is_product(w):
         columns = _columns(pieces.apart(x, zeros=False))
         return (_columns(apart) @ columns.mT).view(pieces.count, *w.shape)
