@@ -219,10 +219,10 @@ def _several_processes() -> str:
     return f"{differences.table()}\n\n{ranks.paper()}"
 
 
-def _fresh() -> str:
+def _earlier_suites() -> str:
     from benchmarks.comparisons.unseen import tables
 
-    return tables("fresh")
+    return "\n\n".join(map(tables, ("fresh", "quadrants", "sequences", "letters")))
 
 
 def _unseen() -> str:
@@ -307,7 +307,7 @@ TABLES: tuple[tuple[str, Callable[[], str]], ...] = (
     *((f"docs/evidence/{name}.md", make) for name, make in MARKED.items()),
     ("docs/evidence/earlier-defaults.md", lambda: _trainability("digits")),
     ("docs/evidence/earlier-defaults.md", lambda: _trainability("other")),
-    ("docs/evidence/earlier-defaults.md", _fresh),
+    ("docs/evidence/earlier-defaults.md", _earlier_suites),
     ("docs/evidence/performance.md", _bench),
     ("docs/evidence/methods.md", _methods),
     ("docs/evidence/earlier-defaults.md", _defaults),
