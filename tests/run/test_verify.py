@@ -59,7 +59,7 @@ def test_a_start_that_diverges_is_rescued():
     model = network(12, gain=4.0)
     result = ni.nio_(model, learnable(), optimizer=sgd, steps=15)
     assert result.verified.startswith("applied")
-    assert "where the model as it was diverges" in result.verified
+    assert "; the model as it was diverges" in result.verified
     assert result.verified in repr(result)
 
 

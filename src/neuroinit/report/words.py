@@ -46,6 +46,8 @@ def headline(result: Result, verdict: Verdict) -> str:
         return f"{problem}; the model was left alone, since short trainings confirmed no change."
     if result.verified:
         return f"{problem}; {done}, and short trainings with the optimizer confirmed it."
+    if verdict.before == NO_PROBLEM and unchanged(result):
+        return f"{problem}; {done}."
     return f"{problem}; {done}, and {_PROMISE[verdict.before]}."
 
 
@@ -141,8 +143,10 @@ def _vanishing(stats: GradientStats) -> str:
 
 
 def changes(result: Result) -> str:
-    """What was redrawn and scaled, weights and biases told apart, and what was not."""
+    """What was redrawn and scaled, separately for weights and biases, and what was not."""
     found, rows = [], tensor_rows(result)
+    if unchanged(result) and not result.blocked:
+        return "Nothing: all scales are 1."
     if result.drawn:
         found.append(f"New values were drawn for {names_of(list(result.drawn))}.")
     for kind in ("weight", "bias"):
@@ -191,6 +195,8 @@ def _expected(result: Result, verdict: Verdict) -> str:
             "Training should now start well with the usual learning rates. The final accuracy "
             "cannot be read from this page."
         )
+    if verdict.status == verdicts.USABLE and unchanged(result):
+        return "No difference: the model is unchanged."
     if verdict.status == verdicts.USABLE:
         return (
             "Little difference: a start with usable gradients usually trains as well without this "

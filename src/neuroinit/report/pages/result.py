@@ -26,6 +26,7 @@ from neuroinit.report.svg import chart, check_matplotlib
 from neuroinit.report.verdict import Verdict, judge
 from neuroinit.run.results.result import Result
 from neuroinit.run.results.tensor_table import tensor_rows
+from neuroinit.run.results.text import ending
 
 ROWS = (
     ("Loss", "loss"),
@@ -64,7 +65,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     used = f"{batches}{samples}, one per step" if steps else "none"
     held = "; 1 held-out batch" if result.held_out and result.after else ""
     seconds = sum(record.seconds for record in result.history)
-    took = f" in {seconds:.1f} s ({result.stopped})" if steps else ""
+    took = f" in {seconds:.1f} s ({ending(result)})" if steps else ""
     method = result.settings.get("method", "not known")
     return [*about_facts(result.about), ("Method", f"{method}{took}"), ("Batches", f"{used}{held}")]
 
