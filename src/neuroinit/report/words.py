@@ -184,7 +184,8 @@ def _moves(scales: Sequence[float]) -> str:
 
 def _expected(result: Result, verdict: Verdict) -> str:
     if result.verified:
-        return f"Short trainings with the optimizer decided: {result.verified}."
+        decision = f"{result.verified[0].upper()}{result.verified[1:]}"
+        return f"Short trainings with the optimizer decided. {decision}."
     if verdict.status == verdicts.UNSOLVED:
         return (
             "The problem is still there after the run, so training may diverge or make no "
@@ -234,11 +235,11 @@ def cosine_note(result: Result, verdict: Verdict) -> str:
 
 
 def cosine_pointer(result: Result) -> str:
-    """Where a fall of GradCosine is explained; empty if it did not fall."""
+    """Where a lower GradCosine is explained; empty if it is not lower."""
     before, after = result.before, result.after
     if before is None or after is None or after.cosine > before.cosine - EQUAL:
         return ""
-    return "Why GradCosine fell is explained below the heading “Before and after”."
+    return "“Before and after” explains how to read the lower GradCosine."
 
 
 def history_note(result: Result) -> str:

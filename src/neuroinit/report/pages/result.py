@@ -109,13 +109,10 @@ def _charts(result: Result) -> str:
     if sides:
         text = f"Filled circles are weights, open diamonds are biases. {note}".strip()
         found.append(chart("tensors", plots.layers(*sides), "Gradient of every tensor.", text))
-        text = (
-            f"Norms of {len(sides[0].norms)} sub-batches, and how many pairs of them have which "
-            "cosine."
-        )
+        text = f"Norms of {len(sides[0].norms)} sub-batches, and a histogram of their cosines."
         found.append(chart("parts", plots.batches(*sides), "Gradients of the sub-batches.", text))
     if any(scale > 0 and scale != 1 for scale in result.scales.values()):
-        text = "What every tensor is multiplied by, first to last."
+        text = "The factor of every tensor, in the order of the model."
         found.append(chart("scales", plots.scales(result), "Scales.", text))
     return f'<div class="charts">{"".join(found)}</div>' if found else ""
 
