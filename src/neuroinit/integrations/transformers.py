@@ -59,8 +59,8 @@ class InitCallback(TrainerCallback):
     or were trained before. One callback can be used for several models.
 
     Parameters change in place, so the trainer's optimizer stays valid. The random state and the
-    order of the training samples are the same as without the callback. The record of every step, and
-    the statistics before and after, go to ``on_log`` of all callbacks and to
+    order of the training samples are the same as without the callback. The record of every step,
+    and the statistics before and after, go to ``on_log`` of all callbacks and to
     ``trainer.state.log_history``. With several processes the first one computes, and all use its
     scales.
 
