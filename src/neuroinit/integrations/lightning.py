@@ -41,8 +41,9 @@ class InitCallback(Callback):
     were loaded or trained before. One callback can be used for several modules.
 
     Parameters change in place, so optimizers stay valid. The random state and the order of the
-    training samples are the same as without the callback. Values that ``training_step`` logs
-    during the initialization are dropped. With several processes the first one computes, and all use its scales.
+    training samples are the same as without the callback. Values that ``training_step`` logs during
+    the initialization are dropped. With several processes the first one computes, and all use its
+    scales.
 
     Args:
         method: The method; by default NIO with the fields below, for the trainer's optimizer at
