@@ -2,7 +2,7 @@
 A network without normalization that diverges
 =============================================
 
-A deep residual network without BatchNorm explodes from Kaiming initialization. One call makes it train.
+A deep residual network without BatchNorm diverges with Kaiming initialization. After one call it trains.
 """
 
 # %%
@@ -25,15 +25,15 @@ data = digits()
 model = kaiming(residual_cnn(12))
 
 # %%
-# How large is its gradient? We look at one batch.
+# How large are its loss and its gradient on one batch?
 
 batches = data.batches(41, 64, seed=0)
 stats = ni.gradient_stats(model, batches[0])
 print(f"loss {stats.loss:.3g}, gradient norm {stats.norm:.3g}")
 
 # %%
-# A network that knows nothing about ten classes has a loss of ln 10 = 2.3. This one is far above that, and its
-# gradient is huge. No usual learning rate fits.
+# A network that gives ten classes equal probability has a loss of ln 10 = 2.3. The loss of this one is far larger, and
+# its gradient is huge. Training diverges at any usual learning rate.
 #
 # The call
 # --------
@@ -61,7 +61,7 @@ for name, run in runs.items():
     print(f"{name}:", "diverged" if run.diverged else f"test accuracy {run.accuracy:.1%}")
 
 # %%
-# The loss of the first network begins in the hundreds and is no longer finite after a few steps. A cross marks that.
+# The loss of the first network starts in the hundreds and is not finite after a few steps, where the figure has a cross.
 # Losses above 1000 are drawn at 1000.
 
 figure, axes = ni.plots.figure(1, width=5)

@@ -2,14 +2,14 @@
 A transformer without warmup
 ============================
 
-Transformers are usually trained with LayerNorm and a warmup of the learning rate. Here is one with neither. We
-compare its Kaiming start with a warmup and with ``nio_``.
+Transformers are usually trained with LayerNorm and a warmup of the learning rate. This one has neither. We
+compare Kaiming initialization alone, with a warmup, and with ``nio_``.
 """
 
 # %%
 # The model
 # ---------
-# Three blocks of attention and a perceptron, no LayerNorm. An image of 8x8 pixels is a sequence of eight tokens.
+# The model has three blocks of attention and a perceptron, without LayerNorm. An image of 8x8 pixels is a sequence of eight tokens.
 
 import copy
 
@@ -55,8 +55,8 @@ drawn = ni.kaiming_(start)
 # %%
 # Three ways to begin
 # -------------------
-# The first is the start as it is. The second is the same start with one epoch of linear warmup. The third is the
-# same start after ``nio_``, without warmup. ``Warmup`` has no effect on the weights; it makes a schedule.
+# All three start from the same Kaiming weights. The first training uses them as they are. The second adds one epoch of
+# linear warmup. The third runs ``nio_`` first, without warmup. ``Warmup`` does not change the weights; it makes a schedule.
 
 batches = data.batches(41, 64, seed=0)
 optimized = copy.deepcopy(start)
@@ -73,8 +73,8 @@ for name, run in runs.items():
     print(f"{name}:", "diverged" if run.diverged else f"test accuracy {run.accuracy:.1%}")
 
 # %%
-# Without ``nio_`` the loss begins in the hundreds and is no longer finite after a few steps, also with warmup. A cross
-# marks that. Losses above 1000 are drawn at 1000.
+# Without ``nio_`` the loss starts in the hundreds and is not finite after a few steps, also with warmup. A cross marks
+# this. Losses above 1000 are drawn at 1000.
 
 figure, axes = ni.plots.figure(1, width=5)
 colors = (ni.plots.BEFORE, "#9a6a00", ni.plots.AFTER)
@@ -83,5 +83,5 @@ for (name, run), color in zip(runs.items(), colors, strict=True):
 figure
 
 # %%
-# This is one seed of one small model: an illustration. What holds over many networks and seeds is in
-# :doc:`/evidence/index`. A transformer *with* LayerNorm that trains already should be left alone.
+# This is one seed of one small model. Results for many networks and seeds are in :doc:`/evidence/index`. Do not change a
+# transformer *with* LayerNorm that already trains.

@@ -7,8 +7,8 @@ each of them if you pass a training function.
 """
 
 # %%
-# A function that makes a model, some batches, and a list of methods is all that is needed. ``None`` stands for the
-# model as it is, which here has Kaiming's weights.
+# You need a function that makes a model, some batches, and a list of methods. ``None`` leaves the model as it is, here
+# with Kaiming weights.
 
 from torch import nn
 
@@ -40,8 +40,8 @@ table = ni.compare(
 )
 
 # %%
-# The columns are the gradients on a batch that no method has seen, the cost of the initialization in training steps,
-# and the score of your training. Every entry is a mean over seeds.
+# The columns are gradient statistics on a batch that no method has used, the cost of the initialization in training
+# steps, and the score of your training. Every entry is a mean over seeds.
 #
 # The training losses of all methods, one line for each seed:
 
@@ -53,7 +53,7 @@ ni.plots.curves(table)
 ni.plots.compare(table, "score")
 
 # %%
-# ``table.frame()`` is the same as a pandas data frame, and ``table.report("comparison.html")`` writes a page for a
-# browser. For a decision more seeds are needed: two seeds show what the table looks like.
+# ``table.frame()`` gives the table as a pandas data frame, and ``table.report("comparison.html")`` writes a page for a
+# browser. Two seeds are too few for a decision.
 
 table.frame().set_index(["method", "seed"])[["norm", "cost", "score"]].round(2)

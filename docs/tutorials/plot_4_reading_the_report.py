@@ -41,15 +41,15 @@ for factor in (1, 6, 0.2):
 # %%
 # How to read a line:
 #
-# * **loss**: a classifier of ten classes that knows nothing has ln 10 = 2.3. A start far above it, as that of the
-#   second network, is sure of wrong answers.
-# * **gradient norm**: the mean length of the gradients. If it is too large, SGD diverges.
-# * **first layer's** part of it: the third network looks healthy in all other columns, but its first layer gets no
-#   gradient. Only the last bias learns. *Look at the layers before you call a network healthy.*
+# * **loss**: a classifier that gives ten classes equal probability has ln 10 = 2.3. A much larger loss, as that of the
+#   second network, means confident wrong answers.
+# * **gradient norm**: the mean norm of the gradients. If it is too large, SGD diverges.
+# * **first layer's** gradient norm: the third network looks healthy in all other columns, but its first layer gets
+#   almost no gradient. Only the last bias learns. *Look at all layers before you call a network healthy.*
 # * **largest/smallest**: how much the sub-batches differ. A large ratio means that a few samples dominate.
-# * **cosine**: how well the sub-batches agree. It is 1/8 for eight gradients that have nothing in common. The third
-#   network has as high a cosine as the first: its output does not depend on its input, and all samples ask for the same
-#   thing, the class frequencies. A high cosine is not a good sign by itself.
+# * **cosine**: how well the sub-batches agree. It is 1/8 for eight orthogonal gradients. The cosine of the third
+#   network is as high as that of the first: its output does not depend on its input, and all samples move it towards the
+#   class frequencies. A high cosine alone is not a good sign.
 #
 # Layer by layer
 # --------------
@@ -60,7 +60,7 @@ result = ni.optimize(large, batches, progress=False)
 ni.plots.layers(result)
 
 # %%
-# The scales say what was changed. Filled circles are weights, open diamonds are biases.
+# The scales show what was changed. Filled circles are weights, open diamonds are biases.
 
 ni.plots.scales(result)
 
@@ -70,7 +70,7 @@ ni.plots.scales(result)
 ni.plots.batches(result)
 
 # %%
-# ``result.report("report.html")`` writes all of this as one page for a browser, with a sentence that sums it up, and
-# a table of every tensor. In a notebook, a result shows a short form of it. As text:
+# ``result.report("report.html")`` writes all of this as one page for a browser, with a summary and a table of all
+# tensors. A notebook shows a short form. As text:
 
 print(result)

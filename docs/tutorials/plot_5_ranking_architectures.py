@@ -2,12 +2,12 @@
 Ranking architectures
 =====================
 
-``score`` computes numbers of an untrained network from one batch. Do they tell which network will be good? We try it
-on nine small networks.
+``score`` computes metrics of an untrained network from one batch. Do they predict which network trains best? We test
+this on nine small networks.
 """
 
 # %%
-# The networks: perceptrons of three widths and three depths.
+# The networks are perceptrons with three widths and three depths.
 
 import matplotlib.pyplot as plt
 import torch
@@ -36,8 +36,8 @@ for (depth, width), score, accuracy in zip(sizes, scores, accuracies, strict=Tru
     )
 
 # %%
-# Spearman's correlation compares the order by a score with the order by accuracy: 1 for the same order, -1 for the
-# reverse.
+# Spearman's correlation compares the order by a score with the order by accuracy. It is 1 for the same order and -1 for
+# the reverse order.
 
 
 def ranks(values: list[float]) -> torch.Tensor:

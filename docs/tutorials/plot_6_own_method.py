@@ -1,6 +1,6 @@
 """
-Writing a method of your own
-============================
+Writing your own method
+=======================
 
 There are two ways. A new *objective* is a function of a few numbers, and neuroinit computes its exact derivative. A new
 *method* is a class with a ``step``.
@@ -10,7 +10,7 @@ There are two ways. A new *objective* is a function of a few numbers, and neuroi
 # An objective
 # ------------
 # An objective is a function of the :class:`~neuroinit.Moments` of the sub-batch gradients: their norms, their mean cosine
-# and, with ``gram=True``, their whole Gram matrix. This one asks for norms that are alike.
+# and, with ``gram=True``, their whole Gram matrix. This one prefers equal norms.
 
 from dataclasses import dataclass
 from typing import Any
@@ -47,8 +47,8 @@ print(by_objective)
 # %%
 # A method
 # --------
-# A method returns new scales. The loop, the lower clamp of the scales, the history, checkpoints and several processes
-# are not its business. This one shrinks all tensors alike while the gradient norm is above a target.
+# A method returns new scales. neuroinit handles the loop, the lower clamp of the scales, the history, checkpoints and
+# several processes. This method shrinks all tensors by the same factor while the gradient norm is above a target.
 
 from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
@@ -88,7 +88,7 @@ tamed = ni.optimize(network(), batches, method=Tame(steps=20, target=2.3), progr
 print(tamed)
 
 # %%
-# Both runs have a history, as those of the built-in methods have.
+# Both runs have a history, as with the built-in methods.
 
 figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
 for name, result in (("objective: norms alike", by_objective), ("method: Tame", tamed)):

@@ -59,7 +59,7 @@ def test_a_start_that_diverges_is_rescued():
     model = network(12, gain=4.0)
     result = ni.nio_(model, learnable(), optimizer=sgd, steps=15)
     assert result.verified.startswith("applied")
-    assert "where the model as it was diverges" in result.verified
+    assert "; the model as it was diverges" in result.verified
     assert result.verified in repr(result)
 
 
@@ -153,6 +153,8 @@ def test_one_factor_a_layer_where_training_confirms_it():
     assert set(ni.optimize(model, learnable()).scales.values()) == {1.0}  # it works
     result = ni.nio_(model, learnable(), optimizer=sgd)
     assert result.verified.startswith("applied layer by layer")
+    assert "short trainings decided" in str(result)
+    assert "left alone" not in str(result)
     assert result.after.agreement > result.before.agreement
     assert result.held_out
     for (name, p), old in zip(model.named_parameters(), before, strict=True):

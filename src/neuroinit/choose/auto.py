@@ -82,9 +82,9 @@ def auto_(
     Candidates are trained with your optimizer, on copies of the parameters, for a few steps. The
     better half is trained further, and so on (successive halving). The model as it is takes part in
     every round. Trainings are judged by their validation loss minus what they have learned about
-    the inputs: by how much the loss is lower than with the targets of other samples. A candidate
-    is applied only if this is lower by more than the noise between batches, and not higher at twice
-    the learning rate, which shows that it is not close to divergence. If the model as it is
+    the inputs: how much higher the loss is with the targets of other samples. A candidate is
+    applied only if this score is lower by more than the noise between batches, and not higher at
+    twice the learning rate, which shows that it is not close to divergence. If the model as it is
     diverges or learns nothing about its inputs, the candidate that has learned most is applied.
     Trainings are without dropout, and hold one copy of the parameters per candidate.
 
@@ -102,10 +102,11 @@ def auto_(
             parameters that it does not hold. Call this before a scheduler changes its learning
             rate.
         compute_loss: ``compute_loss(model, batch)`` for batches that are not pairs.
-        budget: Training steps of all rollouts together. Making the candidates takes extra time,
-            which is included in ``result.cost``.
-        candidates: Name -> method; by default NIO, LSUV, small residual branches, LSUV with small
-            branches, and normal values if there are embeddings.
+        budget: Training steps of all short trainings together. Computing the candidates takes
+            extra time, which is included in ``result.cost``.
+        candidates: Name -> method. By default NIO, LSUV, small residual branches, branches near
+            zero, LSUV with small branches and, if there are embeddings, normal values with small
+            branches.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         cut: As for :func:`optimize`.
         batch_dim: The dimension of samples in tensors.

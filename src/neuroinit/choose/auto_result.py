@@ -31,12 +31,12 @@ class CandidateRecord(Record):
         name: The name of the candidate.
         scores: Mean validation losses, one for each round in which it was trained.
         steps: Number of training steps.
-        seconds: Time to make the candidate.
+        seconds: Time to compute the candidate.
         losses: Training losses.
         failed: Why it was not trained; empty if it was.
         higher_rate: Validation loss at twice the learning rate; ``None`` if not computed.
-        learned: By how much the validation loss was lower than with the targets of other samples,
-            one number for each round; empty if the targets are not known.
+        learned: How much higher the validation loss was with the targets of other samples, one
+            number for each round; empty if the targets are not known.
 
     Example:
         >>> record = CandidateRecord("LSUV", scores=(2.1, 1.8), steps=40, seconds=0.2)
@@ -63,9 +63,9 @@ class AutoResult(Reported):
         candidates: One record per candidate.
         verdict: The reason for the choice, in one sentence.
         results: The results that were applied, in order; empty if the model was left alone.
-        steps: Training steps of all rollouts.
+        steps: Training steps of all short trainings.
         cost: Total time, in units of a training step.
-        budget: Most training steps of all rollouts; ``None`` if unknown.
+        budget: Largest number of training steps of all short trainings; ``None`` if unknown.
 
     Example:
         >>> import torch
@@ -104,22 +104,23 @@ class AutoResult(Reported):
         known = any(c.learned for c in self.candidates)
         head = ["candidate", *(f"round {k + 1}" for k in range(rounds))]
         head += ["learned"] if known else []
-        head += [f"at {HIGHER_RATE:g} x rate"] if at_higher_rate else []
+        head += [f"at {HIGHER_RATE:g} x lr"] if at_higher_rate else []
         lines = []
         for c in sorted(self.candidates, key=_standing):
             scores = [_cell(score) for score in c.scores]
             scores += ["-"] * (rounds - len(scores))
-            scores += [_cell(c.learned[-1] if c.learned else None)] * known
+            finite = bool(c.learned) and math.isfinite(c.scores[-1])
+            scores += [_cell(c.learned[-1] if finite else None)] * known
             scores += [_cell(c.higher_rate)] * at_higher_rate
             lines.append([c.name, *scores, str(c.steps), f"{c.seconds:.1f}"])
-        return [*head, "steps", "made in s"], lines
+        return [*head, "steps", "seconds to make"], lines
 
     def costs(self) -> str:
         """The cost and the budget, in one sentence."""
         budget = "" if self.budget is None else f" (budget: {self.budget})"
         return (
             f"Cost: the time of {self.cost:.0f} training steps; "
-            f"{self.steps} of them are rollouts{budget}."
+            f"{self.steps} of them are short trainings{budget}."
         )
 
     def to_dict(self) -> dict[str, JSON]:
@@ -148,11 +149,11 @@ class AutoResult(Reported):
 
     def __repr__(self) -> str:
         table = [f"  {line}" for line in aligned(*self.rows())]
-        failed = [f"  {c.name} left out: {c.failed}" for c in self.candidates if c.failed]
-        caption = "  Loss on the validation batches after every round of rollouts"
-        known = any(c.learned for c in self.candidates)
-        caption += ", and what was learned about the inputs:" if known else ":"
-        first = [f"{self.winner}: {self.verdict}", f"  {self.costs()}", caption]
+        failed = [f"  left out: {c.name} ({c.failed})" for c in self.candidates if c.failed]
+        caption = ["  Loss on the validation batches after every round of short trainings:"]
+        if any(c.learned for c in self.candidates):
+            caption.append("  (learned: how much higher it is with the targets of other samples)")
+        first = [f"{self.winner}: {self.verdict}", f"  {self.costs()}", *caption]
         return "\n".join([*first, *table, *failed])
 
 

@@ -61,8 +61,8 @@ def compare(
         model_factory: Makes a fresh model; torch is seeded before it is called.
         batches: A list or a DataLoader; every method iterates over it again. Statistics are those
             of the first batch; if it is a list, the methods get the other batches.
-        methods: Initializations; ``None`` leaves the model as it is. In a list they are named by
-            their class, and a second one of a class is "NIO 2"; in a dict, the keys are the names.
+        methods: Initializations; ``None`` leaves the model as it is. In a list, their names
+            are those of their classes ("NIO", "NIO 2"); in a dict, the keys are the names.
         seeds: One model per seed and method.
         loss_fn: ``loss_fn(output, target)``.
         train: ``train(model) -> score``, called with every initialized model; torch is seeded

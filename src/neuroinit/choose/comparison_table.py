@@ -84,7 +84,7 @@ class Comparison(Sequence[ComparisonRecord], Reported):
     Args:
         records: One for each method and seed.
         base: Name of the method that leaves every model as it is. If it is not among the methods,
-            the table begins with a row for the models before.
+            the first row of the table is for the unchanged models.
         curves: The curves of every method and seed, for :func:`neuroinit.plots.curves`.
         about: The model and the date.
 

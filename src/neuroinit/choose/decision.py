@@ -26,19 +26,19 @@ def decided(
     if not best:
         return START, "no start trains with this optimizer; the model is left alone"
     if best == START:
-        return START, "nothing does better; the model is left alone"
-    reason = f"loss {last[best].loss:.4g}, where the start {judge.of_start()}"
+        return START, "no candidate is better; the model is left alone"
+    reason = f"loss {last[best].loss:.4g}; the start {judge.of_start()}"
     if judge.start_fails:
         return best, reason
     gain, noise = judge.lead(last[best])
     if not gain > STANDARD_ERRORS * noise:
         return START, (
-            f"{best} is ahead by {gain:.2g}, within the noise of {noise:.2g}; "
+            f"{best} is better by {gain:.2g}, within the noise of {STANDARD_ERRORS * noise:.2g}; "
             "the model is left alone"
         )
     if best in higher_rate and mean(higher_rate[best].scores) > mean(higher_rate[START].scores):
         return START, (
-            f"{best} is ahead, but not at {HIGHER_RATE:g} times the rate, so it is near "
+            f"{best} is better, but not at {HIGHER_RATE:g} times the learning rate, so it is near "
             "divergence; the model is left alone"
         )
     return best, reason

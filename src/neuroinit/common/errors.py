@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GradientError(ValueError):
-    """A gradient is zero or not finite; ``result`` has the steps before, if there were any.
+    """A gradient is zero or not finite; ``result`` has the earlier steps, if there were any.
 
     Example:
         >>> import torch

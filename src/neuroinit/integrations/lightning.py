@@ -41,8 +41,9 @@ class InitCallback(Callback):
     were loaded or trained before. One callback can be used for several modules.
 
     Parameters change in place, so optimizers stay valid. The random state and the order of the
-    training samples are as without the callback. Values that ``training_step`` logs meanwhile are
-    dropped. With several processes the first one computes, and all use its scales.
+    training samples are the same as without the callback. Values that ``training_step`` logs during
+    the initialization are dropped. With several processes the first one computes, and all use its
+    scales.
 
     Args:
         method: The method; by default NIO with the fields below, for the trainer's optimizer at
@@ -50,7 +51,8 @@ class InitCallback(Callback):
         force: Initialize a module whose weights were loaded or trained before.
         verify: As for :func:`neuroinit.nio_`, unless you pass a method or there are several
             optimizers: short trainings on copies of the parameters verify the result.
-        log_metrics: Send the record of every step, and before and after, to the trainer's loggers.
+        log_metrics: Send the record of every step, and the statistics before and after, to the
+            trainer's loggers.
         **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
             arguments of :func:`neuroinit.optimize`, such as ``engine="stream"``.
 

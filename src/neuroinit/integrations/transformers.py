@@ -59,9 +59,10 @@ class InitCallback(TrainerCallback):
     or were trained before. One callback can be used for several models.
 
     Parameters change in place, so the trainer's optimizer stays valid. The random state and the
-    order of the training samples are as without the callback. The record of every step, and before
-    and after, go to ``on_log`` of all callbacks and to ``trainer.state.log_history``. With several
-    processes the first one computes, and all use its scales.
+    order of the training samples are the same as without the callback. The record of every step,
+    and the statistics before and after, go to ``on_log`` of all callbacks and to
+    ``trainer.state.log_history``. With several processes the first one computes, and all use its
+    scales.
 
     Args:
         method: The method; by default NIO with the fields below, for the trainer's optimizer at

@@ -63,14 +63,14 @@ class GradInit(Method):
         L(S~; theta - eta A(g)) / eta         otherwise,
 
     where ``A(g) = g / ||g||`` for SGD and ``A(g) = sign(g)`` for Adam. As in the released code,
-    ``A(g)`` is a constant for the derivative. What differs from that code by default is in
-    ``docs/how-it-works/deviations.md``; :meth:`reference` has all of it.
+    ``A(g)`` is a constant for the derivative. ``docs/how-it-works/deviations.md`` lists how the
+    defaults differ from that code; :meth:`reference` is the same as that code.
 
     Args:
         steps: Largest number of steps.
         lr: Step size of the scales.
         gamma: Bound of the gradient norm: the L2 norm for SGD, the L1 norm for Adam.
-        eta: Length of the optimizer step that is tried.
+        eta: Length of the trial step of the optimizer.
         optimizer: What you will train with: an optimizer, a function of parameters that makes one,
             or ``"sgd"`` or ``"adam"``. Adaptive optimizers count as Adam.
         normalize: For SGD, ``A(g) = g / ||g||``; if false, ``A(g) = g``.
@@ -79,7 +79,7 @@ class GradInit(Method):
             192 samples gives two sub-batches of 128.
         update: The update rule of the scales.
         gradients_of: ``gradients_of(module, key, tensor)``: whether a parameter counts in the norm
-            and moves in the optimizer step that is tried; ``None`` for all trainable ones.
+            and moves in the trial step; ``None`` for all trainable ones.
         min_bias_scale: Lower bound of the scales of names with ``bias``; ``None`` for
             ``min_scale``.
         min_scale, include, exclude, reinit_zeros, tolerance: See :class:`Method`.

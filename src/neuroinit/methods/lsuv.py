@@ -45,8 +45,8 @@ class LSUV(Initialization):
     The layers are linear and convolutional ones, and ``nn.MultiheadAttention``, whose output
     projection is scaled. They are taken in the order in which they run, so one forward pass is
     enough: when a layer runs, the layers before it are final. A layer that runs twice is scaled
-    when it first runs. A layer with a constant output is left alone, and so is a weight that is
-    shared with an embedding.
+    when it first runs. A layer with a constant output, and a weight that is shared with an
+    embedding, are left alone.
 
     Args:
         steps: Number of batches; each goes through the model once.

@@ -44,15 +44,15 @@ class MetaInit(Method):
 
         v_k <- momentum v_k - lr sign(dQ / dn_k),        n_k <- n_k + v_k.
 
-    It also works on random inputs and labels, see :func:`neuroinit.random_batches`. What differs
-    from the paper's listing by default is in ``docs/how-it-works/deviations.md``;
-    :meth:`reference` has all of it.
+    It also works on random inputs and labels, see :func:`neuroinit.random_batches`.
+    ``docs/how-it-works/deviations.md`` lists how the defaults differ from the paper's listing;
+    :meth:`reference` is the same as the listing.
 
     Args:
         steps: Largest number of steps.
         lr: Step size of a norm; with an ``update``, of a scale.
-        momentum: Of the steps.
-        eps: Keeps the denominators away from zero.
+        momentum: Momentum of the steps.
+        eps: Added to the denominators, so that they are not zero.
         update: An update rule of the scales in place of the steps above.
         scales_of: ``scales_of(module, key, tensor)``: which parameters get a scale; ``None`` for
             all. By default tensors of two dimensions or more.

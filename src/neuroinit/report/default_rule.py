@@ -43,11 +43,11 @@ def wrong(result: Result, problem: str, unit: float) -> str:
         return "The gradients of the start were zero or not finite. No training could begin there."
     loss, norm, blind = number(before.loss), number(before.norm), number(unit)
     if problem == DEAD:
-        text = f"No weight had a noticeable effect on the loss of {loss}"
+        text = f"The loss of {loss} hardly depended on any weight"
         return f"{text}. The gradient norm was {norm}."
     if problem == NO_PROBLEM:
         return (
-            f"Nothing. The loss was {loss}, where a network with weights near zero has {blind}. "
+            f"Nothing. The loss was {loss}; that of a network with weights near zero is {blind}. "
             f"The gradient norm was {norm}."
         )
     if before.loss > CommonFactor().explodes * unit:

@@ -46,6 +46,8 @@ def headline(result: Result, verdict: Verdict) -> str:
         return f"{problem}; the model was left alone, since short trainings confirmed no change."
     if result.verified:
         return f"{problem}; {done}, and short trainings with the optimizer confirmed it."
+    if verdict.before == NO_PROBLEM and unchanged(result):
+        return f"{problem}; {done}."
     return f"{problem}; {done}, and {_PROMISE[verdict.before]}."
 
 
@@ -141,8 +143,10 @@ def _vanishing(stats: GradientStats) -> str:
 
 
 def changes(result: Result) -> str:
-    """What was redrawn and scaled, weights and biases told apart, and what was not."""
+    """What was redrawn and scaled, separately for weights and biases, and what was not."""
     found, rows = [], tensor_rows(result)
+    if unchanged(result) and not result.blocked:
+        return "Nothing: all scales are 1."
     if result.drawn:
         found.append(f"New values were drawn for {names_of(list(result.drawn))}.")
     for kind in ("weight", "bias"):
@@ -180,7 +184,8 @@ def _moves(scales: Sequence[float]) -> str:
 
 def _expected(result: Result, verdict: Verdict) -> str:
     if result.verified:
-        return f"Short trainings with the optimizer decided: {result.verified}."
+        decision = f"{result.verified[0].upper()}{result.verified[1:]}"
+        return f"Short trainings with the optimizer decided. {decision}."
     if verdict.status == verdicts.UNSOLVED:
         return (
             "The problem is still there after the run, so training may diverge or make no "
@@ -191,6 +196,8 @@ def _expected(result: Result, verdict: Verdict) -> str:
             "Training should now start well with the usual learning rates. The final accuracy "
             "cannot be read from this page."
         )
+    if verdict.status == verdicts.USABLE and unchanged(result):
+        return "No difference: the model is unchanged."
     if verdict.status == verdicts.USABLE:
         return (
             "Little difference: a start with usable gradients usually trains as well without this "
@@ -228,11 +235,11 @@ def cosine_note(result: Result, verdict: Verdict) -> str:
 
 
 def cosine_pointer(result: Result) -> str:
-    """Where a fall of GradCosine is explained; empty if it did not fall."""
+    """Where a lower GradCosine is explained; empty if it is not lower."""
     before, after = result.before, result.after
     if before is None or after is None or after.cosine > before.cosine - EQUAL:
         return ""
-    return "Why GradCosine fell is explained below the heading “Before and after”."
+    return "“Before and after” explains how to read the lower GradCosine."
 
 
 def history_note(result: Result) -> str:

@@ -54,7 +54,7 @@ def optimize(
     batch_dim: int = 0,
     targets: Targets | None = None,
 ) -> Result:
-    """Find a better initialization for a model, and return it; the model is unchanged.
+    """Find a better initialization for a model and return it. The model is unchanged.
 
     Args:
         model: Any module. Wrappers (DDP, ``torch.compile``) are removed.
@@ -68,8 +68,8 @@ def optimize(
         engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"`` are exact.
             ``"differences"`` is approximate: for sharded models, and for operators without a double
             backward.
-        microbatch: Most samples computed at once, for losses in which samples do not depend on each
-            other.
+        microbatch: Largest number of samples in one pass, for losses in which samples do not depend
+            on each other.
         progress: Show a progress bar, if this is a terminal and it takes longer than two seconds.
         on_step: Called with the record of every step, for example to log it.
         memory_limit: Bytes of extra memory that ``engine="auto"`` may use; by default half of the
@@ -84,7 +84,7 @@ def optimize(
         checkpoint_every: Steps between two writes of that file.
         example: In place of ``batches``, for a classifier: some inputs, or a shape. Batches are
             then random inputs with the mean and standard deviation of the example (0 and 1 for a
-            shape) and random labels. ``docs/evidence/trainability.md`` says how much is lost.
+            shape) and random labels. ``docs/evidence/trainability.md`` compares with real data.
         cut: ``cut(batch, start, stop)`` returns some samples of a batch that cannot be cut along a
             dimension of its tensors, such as a graph.
         batch_dim: The dimension of samples in tensors, for example 1 for ``(time, samples, ...)``.
@@ -100,7 +100,7 @@ def optimize(
 
     Raises:
         TypeError, ValueError: If an argument or a batch is not usable.
-        GradientError: If a gradient is zero or not finite; its ``result`` has the steps before.
+        GradientError: If a gradient is zero or not finite; its ``result`` has the earlier steps.
         RuntimeError: If an operator of the model has no double backward.
 
     Example:

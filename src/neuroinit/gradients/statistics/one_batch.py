@@ -63,8 +63,8 @@ def gradient_stats(
         cut: As for :func:`optimize`.
         batch_dim: The dimension of samples in tensors.
         agreement: Compute ``stats.agreement``, too, from the same inputs with the targets of other
-            samples. It takes about as long as the other statistics; with ``compute_loss`` each of
-            four permutations is a forward pass of its own. It needs two sub-batches or more.
+            samples. This takes extra time: with ``compute_loss``, four more forward passes. It
+            needs two sub-batches or more.
         targets: With ``agreement`` and ``compute_loss``: which entry of a batch has the targets, a
             key, an index or a tuple of several; by default ``"labels"``, or 1 for pairs.
         method: Cut the batch as this method does, for example ``NIO()``, so that the numbers

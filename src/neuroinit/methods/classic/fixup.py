@@ -27,17 +27,17 @@ class FixUp(Kaiming):
 
     With ``L`` branches of ``m`` layers each:
 
-    - Weights of a branch, but for its last layer: Kaiming's times ``L^(-1/(2m-2))``.
+    - Weights of a branch, except for its last layer: Kaiming's times ``L^(-1/(2m-2))``.
     - Weights of the last layer of a branch, and of the classifier: 0.
     - Other weights of a block, such as those of a shortcut: Kaiming's.
-    - Weights outside of the blocks, such as those of the first layer: torch's default.
+    - Weights outside the blocks, such as those of the first layer: torch's default.
     - Biases, and scalars named ``bias...``: 0.
     - Other scalars, which are the multipliers: 1.
 
     This is what the authors' code does: Kaiming's standard deviation is ``sqrt(2 / fan_out)``, and
     the first layer keeps torch's default, uniform between ``-1/sqrt(fan_in)`` and
     ``1/sqrt(fan_in)``. The authors also train all biases and multipliers with a tenth of the
-    learning rate, which is up to your optimizer.
+    learning rate. Set this in your optimizer.
 
     Args:
         mode: As for :class:`~neuroinit.Kaiming`, but ``"fan_out"`` by default.

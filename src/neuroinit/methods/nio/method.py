@@ -64,6 +64,7 @@ class NIO(Method):
         gradients_of: ``gradients_of(module, key, tensor)``: whether the loss is differentiated by a
             parameter; ``None`` for all trainable ones.
         min_bias_scale: Lower clamp for names with ``bias``; ``None`` for ``min_scale``.
+        steps, lr, min_scale, include, exclude, reinit_zeros, tolerance: See :class:`Method`.
 
     Example:
         >>> NIO(steps=40, gamma=2.0).sub_batches

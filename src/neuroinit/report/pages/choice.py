@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from neuroinit import plots
 from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
 from neuroinit.report import words
@@ -29,7 +31,7 @@ def _facts(choice: AutoResult) -> list[tuple[str, str]]:
     about = about_facts(choice.results[0].about if choice.results else None)
     cost = [("Cost", f"{number(choice.cost)} training steps")]
     budget = "" if choice.budget is None else f" of a budget of {choice.budget}"
-    return [*about, *cost, ("Rollouts", f"{choice.steps} training steps{budget}")]
+    return [*about, *cost, ("Short trainings", f"{choice.steps} training steps{budget}")]
 
 
 def _details(choice: AutoResult) -> list[tuple[str, str]]:
@@ -44,7 +46,7 @@ def _charts(choice: AutoResult) -> str:
     if not any(record.losses for record in choice.candidates):
         return ""
     text = "The winner's line is thick. A cross marks a loss that is not finite."
-    drawn = chart("rollouts", plots.rollouts(choice), "Rollouts of all candidates.", text)
+    drawn = chart("rollouts", plots.rollouts(choice), "Short trainings of all candidates.", text)
     return f'<div class="charts">{drawn}</div>'
 
 
@@ -55,15 +57,20 @@ def _candidates(choice: AutoResult) -> str:
     for k in range(rounds):
         columns.append(Column(f"Round {k + 1}", [_score(record, k) for record in records]))
     if any(record.learned for record in records):
-        values = [r.learned[-1] if r.learned else float("nan") for r in records]
+        values = [r.learned[-1] if _learns(r) else float("nan") for r in records]
         columns.append(Column("Learned about the inputs", values))
     if any(record.higher_rate is not None for record in records):
         values = [float("nan") if r.higher_rate is None else r.higher_rate for r in records]
-        columns.append(Column(f"At {HIGHER_RATE:g} x rate", values))
+        columns.append(Column(f"Loss at {HIGHER_RATE:g} x learning rate", values))
     columns.append(Column("Training steps", [float(record.steps) for record in records], True))
     columns.append(Column("Seconds to make it", [record.seconds for record in records], True))
-    caption = "Loss on the validation batches after every round of rollouts"
+    caption = "Loss on the validation batches after every round of short trainings"
     return sortable_table("candidate", caption, columns, "candidates")
+
+
+def _learns(record: CandidateRecord) -> bool:
+    """Whether it is known what was learned; not after a divergence."""
+    return bool(record.learned) and math.isfinite(record.scores[-1])
 
 
 def _score(record: CandidateRecord, k: int) -> float:

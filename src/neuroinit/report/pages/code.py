@@ -19,6 +19,10 @@ def code(result: Result) -> str:
     lines += [f"    # {key}: {value['name']}(...)" for key, value in parts.items()]
     made = [f"method = {name}(", *lines, ")"] if lines else [f"method = {name}()"]
     engine = "" if result.engine == "none" else f', engine="{result.engine}"'
+    verified = [
+        "# This leaves out the short trainings. With them:",
+        "# result = ni.nio_(model, batches, optimizer=optimizer)",
+    ]
     return "\n".join(
         [
             "import neuroinit as ni",
@@ -26,8 +30,9 @@ def code(result: Result) -> str:
             *made,
             f"result = ni.optimize(model, batches, method=method{engine})",
             "result.apply_(model)",
+            *(verified if result.verified else []),
             "",
-            "# Or apply saved scales to a model with the same start:",
+            "# Or apply saved scales to a model with the same initial values:",
             'ni.load_result("result.json").apply_(model)',
         ]
     )

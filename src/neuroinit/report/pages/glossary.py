@@ -13,13 +13,13 @@ GLOSSARY = (
     ),
     (
         "Gradient norm",
-        "The mean length of the sub-batch gradients. If it is too large, the first training steps "
+        "The mean norm of the sub-batch gradients. If it is too large, the first training steps "
         "overshoot and the loss can diverge. If it is too small, training starts slowly.",
     ),
     (
         "GradCosine",
-        "The mean cosine between the gradients of two sub-batches. It is 1 if all gradients point "
-        "in the same direction, and near 0 if they have nothing in common. More is not always "
+        "The mean cosine over all pairs of sub-batch gradients. It is 1 if all gradients point "
+        "in the same direction, and 1/8 if eight gradients are orthogonal. Higher is not always "
         "better: exploding gradients, and a network that ignores its input, often have a "
         "GradCosine near 1.",
     ),
@@ -28,7 +28,7 @@ GLOSSARY = (
         "The mean cosine between the gradients of two sub-batches, after subtracting the gradient "
         "for the same inputs with the targets of other samples. It counts only what can be "
         "learned from inputs and targets together. It is 1 if all sub-batches agree, near 0 if "
-        "they have nothing in common, and below 0 if the network ignores its input (-1/7 with 8 "
+        "they are unrelated, and below 0 if the network ignores its input (-1/7 with 8 "
         "sub-batches).",
     ),
     (

@@ -26,6 +26,7 @@ from neuroinit.report.svg import chart, check_matplotlib
 from neuroinit.report.verdict import Verdict, judge
 from neuroinit.run.results.result import Result
 from neuroinit.run.results.tensor_table import tensor_rows
+from neuroinit.run.results.text import ending
 
 ROWS = (
     ("Loss", "loss"),
@@ -64,7 +65,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     used = f"{batches}{samples}, one per step" if steps else "none"
     held = "; 1 held-out batch" if result.held_out and result.after else ""
     seconds = sum(record.seconds for record in result.history)
-    took = f" in {seconds:.1f} s ({result.stopped})" if steps else ""
+    took = f" in {seconds:.1f} s ({ending(result)})" if steps else ""
     method = result.settings.get("method", "not known")
     return [*about_facts(result.about), ("Method", f"{method}{took}"), ("Batches", f"{used}{held}")]
 
@@ -108,13 +109,10 @@ def _charts(result: Result) -> str:
     if sides:
         text = f"Filled circles are weights, open diamonds are biases. {note}".strip()
         found.append(chart("tensors", plots.layers(*sides), "Gradient of every tensor.", text))
-        text = (
-            f"Norms of {len(sides[0].norms)} sub-batches, and how many pairs of them have which "
-            "cosine."
-        )
+        text = f"Norms of {len(sides[0].norms)} sub-batches, and a histogram of their cosines."
         found.append(chart("parts", plots.batches(*sides), "Gradients of the sub-batches.", text))
     if any(scale > 0 and scale != 1 for scale in result.scales.values()):
-        text = "What every tensor is multiplied by, first to last."
+        text = "The factor of every tensor, in the order of the model."
         found.append(chart("scales", plots.scales(result), "Scales.", text))
     return f'<div class="charts">{"".join(found)}</div>' if found else ""
 

@@ -32,6 +32,12 @@ def result_text(result: Result) -> str:
     return "\n".join([_headline(result), *_measured(result), *_remarks(result)])
 
 
+def ending(result: Result) -> str:
+    """Why the run ended; if short trainings chose other scales than the method, that they did."""
+    replaced = result.verified and not result.verified.startswith("applied whole")
+    return "short trainings decided, see below" if replaced else result.stopped
+
+
 def measured_rows(result: Result) -> list[tuple[str, str]]:
     """Labels and names of the statistics in the table; without the agreement if it is unknown."""
     sides = [stats for stats in (result.before, result.after) if stats is not None]
@@ -46,7 +52,7 @@ def _headline(result: Result) -> str:
         seconds = sum(record.seconds for record in result.history)
         engine = [] if result.engine == "none" else [f"engine {result.engine}"]
         word = "step" if len(result.history) == 1 else "steps"
-        steps = f"{len(result.history)} {word} in {seconds:.1f} s ({result.stopped})"
+        steps = f"{len(result.history)} {word} in {seconds:.1f} s ({ending(result)})"
         changed = sum(scale != 1.0 for scale in result.scales.values())
         parts = [steps, *engine, *parts, f"{changed} of {len(result.scales)} tensors scaled"]
     return f"{method}: {', '.join(parts) or 'nothing changed'}"
@@ -66,7 +72,10 @@ def _remarks(result: Result) -> Iterator[str]:
     scales = result.scales
     if any(scale != 1 for scale in scales.values()):
         low, high = min(scales, key=scales.__getitem__), max(scales, key=scales.__getitem__)
-        yield f"  scales from {scales[low]:.3g} ({low}) to {scales[high]:.3g} ({high})"
+        if scales[low] == scales[high]:
+            yield f"  all scales are {scales[low]:.3g}"
+        else:
+            yield f"  scales from {scales[low]:.3g} ({low}) to {scales[high]:.3g} ({high})"
     gamma = result.settings.get("gamma")
     if isinstance(gamma, (int, float)) and result.history:
         above = sum(record.constrained for record in result.history)
