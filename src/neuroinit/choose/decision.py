@@ -27,7 +27,7 @@ def decided(
         return START, "no start trains with this optimizer; the model is left alone"
     if best == START:
         return START, "no candidate is better; the model is left alone"
-    reason = f"loss {last[best].loss:.4g}; the start {judge.of_start()}"
+    reason = f"{judge.of(last[best])}; the start {judge.of_start()}"
     if judge.start_fails:
         return best, reason
     gain, noise = judge.lead(last[best])

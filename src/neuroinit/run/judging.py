@@ -56,6 +56,12 @@ class Judge:
         """By how much the score is lower than that of the start, and the noise between batches."""
         return lead(self.start.scores, outcome.scores)
 
+    def of(self, outcome: Outcome) -> str:
+        """What a start reaches, as a clause; what it has learned if the model learns nothing."""
+        counts = outcome.learned and self.start.learned_nothing and not self.diverges(self.start)
+        learned = f" (learned {mean(outcome.learned):.2g})" if counts else ""
+        return f"loss {outcome.loss:.4g}{learned}"
+
     def of_start(self) -> str:
         """What the model as it is reaches, as a clause."""
         if self.diverges(self.start):

@@ -159,7 +159,7 @@ class _Trial:
         if not best or not (self.judge.start_fails or self._ahead(outcomes[best])):
             return "", NOT_BETTER
         return best, (
-            f"applied {best}: loss {outcomes[best].loss:.4g} after {STEPS} training steps; "
+            f"applied {best}: {self.judge.of(outcomes[best])} after {STEPS} training steps; "
             f"the model as it was {self.judge.of_start()}"
         )
 
