@@ -228,7 +228,7 @@ def _earlier_suites() -> str:
 def _unseen() -> str:
     from benchmarks.comparisons.unseen import SHOWN_SUITES, overview, tables
 
-    return "\n\n".join([overview(), *map(tables, SHOWN_SUITES)])
+    return "\n\n".join([overview(), *(tables(name, present=True) for name in SHOWN_SUITES)])
 
 
 def _zoo() -> str:

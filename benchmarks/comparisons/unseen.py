@@ -38,9 +38,16 @@ SHOWN = {BEFORE: BEFORE, **{m: m for m in OTHERS}, **OURS}
 LOWER = 0.05  # a share of the test images
 
 
-def tables(name: str = "fresh") -> str:
-    """Markdown: a line a method; then our functions against the start and against LSUV."""
+def tables(name: str = "fresh", present: bool = False) -> str:
+    """Markdown: a line a method; then our functions against the start and against LSUV.
+
+    Args:
+        name: The suite.
+        present: Of our functions, only the present forms.
+    """
     rows = unseen(name)
+    if present:
+        rows = {m: own for m, own in rows.items() if m not in OURS or m in UNSEEN}
     return f"{_counts(rows, list(SUITES[name].optimizers))}\n\n{_differences(rows)}"
 
 
@@ -170,4 +177,4 @@ def _trains(row: dict[str, object]) -> bool:
 
 
 if __name__ == "__main__":
-    print(tables(sys.argv[1]) if sys.argv[1:] else overview())
+    print(tables(sys.argv[1], present=True) if sys.argv[1:] else overview())
