@@ -1,14 +1,13 @@
-"""What is started and trained: the suite that defaults were chosen by, and one that came after.
+"""The suites: networks, data and optimizers.
 
-``digits`` is what the defaults of `NIO()` and `auto_` were chosen by. ``other`` has other networks,
-other data and other optimizers, and nothing was chosen by it. ``fresh`` was made after the present
-default, which knew neither its networks nor its data nor its optimizers; then candidates of `nio_`
-were chosen by it. Nothing was chosen by ``letters``; its text is that of the GPTs which small
-branches were chosen by. ``quadrants`` (images) and ``sequences`` were made on 18 November 2026,
-after the rule of short trainings was written, before anything was run on them but the starts as
-they are. ``distortions`` (images) and ``strokes`` (points along a line) were made later, without
-knowledge of how any method decides; their networks, rates and thresholds were set by the starts as
-they are.
+| suite | what the present `nio_` and `auto_` were chosen on |
+|---|---|
+| ``digits`` | every other network; the others are for claims |
+| ``fresh``, ``letters``, ``quadrants``, ``sequences`` | all networks |
+| ``other``, ``distortions``, ``strokes`` | nothing; for claims |
+
+``distortions`` and ``strokes`` were made last, without knowledge of how any method decides; their
+networks, rates and thresholds were set by the starts as they are.
 """
 
 from __future__ import annotations
