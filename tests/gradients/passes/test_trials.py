@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.gradients.passes.trials import (
+    may_be_separable,
     relative_error,
     samples_are_independent,
     try_separating,
@@ -95,3 +96,10 @@ def test_an_error_without_a_size_is_infinite():
     assert errors([[1.0]], [[0.0]], ["a"]) == math.inf
     assert errors([[math.nan]], [[1.0]], ["a"]) == math.inf
     assert errors([[0.0]], [[0.0]], ["a"]) == 0
+
+
+@pytest.mark.parametrize(("known", "expected"), [(None, True), (True, True), (False, False)])
+def test_pieces_may_be_separable_until_the_test_fails(known, expected):
+    problem, _ = problem_and_batch(6)
+    problem.traits.separable = known
+    assert may_be_separable(problem) is expected

@@ -65,3 +65,18 @@ def test_noise_is_not_counted_in_the_square():
     batch = torch.randn(4000, 20, dtype=torch.float64), torch.arange(4000) % 10
     result, _ = seen(model, batch, nn.functional.cross_entropy, None, 8)
     assert result.squared < float(result.norms[0]) ** 2 / 4
+
+
+def test_a_sub_batch_without_a_gradient_adds_nothing():
+    model = nn.Linear(3, 1, bias=False).double()
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    inputs = torch.cat([-torch.ones(4, 3), torch.ones(4, 3)]).double()
+
+    def hinge(output, target):
+        return torch.relu(output[:, 0] - target).mean()
+
+    result, _ = seen(model, (inputs, torch.zeros(8).double()), hinge, None, 2)
+    assert result.moments.norms.tolist() == pytest.approx([0.0, 3**0.5])
+    assert float(result.by_tensor[0]) == pytest.approx(3**0.5 * 3**0.5 / 2)
+    assert float(result.moments.cosine) == pytest.approx(0.25)  # of the mean direction

@@ -312,6 +312,14 @@ def test_fixup():
     torch.testing.assert_close(model.blocks(x), x)
 
 
+def test_fixup_of_a_stem_with_one_input():
+    model = Network(blocks=2)
+    model.stem = nn.Linear(1, 400)
+    ni.fixup_(model)
+    largest = model.stem.weight.abs().max().item()
+    assert 0.9 < largest <= 1.0  # uniform within 1 / sqrt(fan_in)
+
+
 def test_fixup_leaves_slopes_alone():
     model = Network(blocks=2)
     model.slope = nn.PReLU()

@@ -108,6 +108,19 @@ def test_fields_are_checked(field):
         ni.CommonFactor(**{field: -1.0})
 
 
+def test_a_loss_explodes_above_twice_its_unit():
+    assert not RULE.exploding(seen(1.0, loss=4.0), 2.0, promised=0.0)
+    assert RULE.exploding(seen(1.0, loss=4.1), 2.0, promised=0.0)
+    assert not RULE.exploding(seen(1.0, loss=2.0), 2.0, promised=20.0)
+    assert RULE.exploding(seen(1.0, loss=2.0), 2.0, promised=20.1)
+
+
+def test_how_far_a_network_is_from_the_target():
+    badness = RULE.badness(seen(1.0), share=1.0, unit=2.0, promised=60.0)
+    assert badness == pytest.approx(math.log(3.0))
+    assert RULE.badness(seen(1.0), share=0.5, unit=2.0, promised=0.0) == pytest.approx(math.log(2))
+
+
 # -- networks --------------------------------------------------------------------------------------
 
 
@@ -136,6 +149,12 @@ def test_a_working_network_keeps_every_bit():
     assert set(result.scales.values()) == {1.0}
     assert len(result.history) == 1
     assert all(torch.equal(before[n], t) for n, t in model.state_dict().items())
+
+
+def test_the_value_of_a_step_is_the_largest_share_of_a_weight():
+    model, data = network(0.9), batches()
+    result = ni.optimize(model, data, progress=False)
+    assert 0.1 <= result.history[0].value < math.inf
 
 
 @pytest.mark.parametrize("factor", [0.2, 4.0, 20.0])

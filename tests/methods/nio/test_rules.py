@@ -194,3 +194,9 @@ def test_a_deep_plain_network_does_not_swing_around_the_bound():
     logs = [math.log(record.norm / result.settings["gamma"]) for record in result.history]
     assert max(map(abs, logs)) > 3  # an explosion that the first steps overdo
     assert max(map(abs, logs[6:])) < 1.5
+
+
+def test_a_share_of_zero_is_valid():
+    assert ni.HeldNorm(share=0.0).share == 0.0
+    with pytest.raises(ValueError, match="`share` should be"):
+        ni.HeldNorm(share=1.0)
