@@ -45,8 +45,9 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and its name in 
     "ResNet-8": (resnet, "resnet110"),
     "DenseNet-10": (densenet, "densenet100"),
     "WRN-10-1": (wide_resnet, "wrn28-10"),
+    "ResNet-8, long": (resnet, "resnet110"),
 }
-EPOCHS = {"ResNet-8": 5, "DenseNet-10": 3, "WRN-10-1": 3}
+EPOCHS = {"ResNet-8": 5, "DenseNet-10": 3, "WRN-10-1": 3, "ResNet-8, long": 30}
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ SPLITS: dict[str, Start] = {
     f"D={d}, r={r:g}": split_batch(d, r) for d in (2, 3, 4) for r in (0.0, 0.2, 0.4, 0.6)
 } | {"sample-wise": split_batch(BATCH, 0.0)}
 OURS = ("NIO()", "nio_(optimizer=)", "auto_")  # they change with our defaults
+LONG = ("Kaiming", "nio_(optimizer=)", "LSUV", "NIO.paper", "GradInit", "auto_")
 SEEDS = 5
 
 
@@ -125,9 +127,15 @@ def jobs() -> list[Job]:
     others = [
         Job(network, norm, start, seed)
         for seed in range(SEEDS)
-        for network in list(NETWORKS)[1:]
+        for network in ("DenseNet-10", "WRN-10-1")
         for norm in NORMS
         for start in STARTS
     ]
+    long = [
+        Job("ResNet-8, long", norm, start, seed)
+        for seed in range(SEEDS)
+        for norm in reversed(NORMS)
+        for start in LONG
+    ]
     splits = [Job("ResNet-8", NORMS[0], split, seed) for seed in range(3) for split in SPLITS]
-    return first + others + splits
+    return first + others + long + splits
