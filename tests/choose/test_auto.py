@@ -110,7 +110,7 @@ def test_a_start_that_learns_nothing_is_replaced_by_what_has_learned_most():
     assert winner == "low"  # the lowest loss minus what was learned
     winner, verdict = decision.decided({START: blind, "blind": last["blind"]}, 1.0, {})
     assert winner == START
-    assert "no start trains" in verdict
+    assert "no candidate trains" in verdict
 
 
 @pytest.mark.parametrize("first", [math.nan, math.inf])
@@ -213,7 +213,7 @@ def test_nothing_trains():
 
     result = ni.auto_(model, learnable(), optimizer=hopeless, budget=60, candidates=FEW)
     assert result.winner == START
-    assert "no start trains" in result.verdict
+    assert "no candidate trains" in result.verdict
 
 
 def test_budget_and_rounds():

@@ -1,4 +1,4 @@
-"""``auto_``: chooses among several initializations by rollouts with the user's optimizer."""
+"""``auto_``: chooses among initializations by short trainings with the user's optimizer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction
 
 KEPT = 64  # most batches that are kept in memory
-BUDGET = 150  # training steps of all rollouts
+BUDGET = 150  # training steps of all short trainings
 NEAR_ZERO = 0.01  # factor of the last layers of residual branches
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def auto_(
 
     Under torch.distributed all processes call this function. Every rank trains on its own batches,
     with the mean gradient of all ranks, and scores are means over the batches of all ranks: all
-    ranks choose the same start, and end with the same parameters.
+    ranks choose the same candidate, and end with the same parameters.
 
     Args:
         model: Any module.

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 START = "the start itself"
-# factor of the learning rate; a winner that is worse than the start there is close to divergence
+# factor of the learning rate; a winner that is worse than the unchanged model at this rate is close
+# to divergence
 HIGHER_RATE = 2.0
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER = "#b3452c", "#1f6f8b"  # readable in print and to colour-blind eyes
 INK, SOFT, LINE = "#1d2329", "#59636e", "#d0d6dc"  # text, axes, grid
-# One colour and one kind of line for each method, so that no colour has to be told from another.
+# Every method has its own colour and line style, so that lines can be told apart without colour.
 METHODS = (AFTER, BEFORE, "#6a4c9c", "#2f7d4f", "#9a6a00", "#b0307a", "#4d5965", "#0057b8")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 COLUMN = 3.25  # inches: one column of a two-column paper
@@ -121,7 +121,7 @@ def plain_number(value: float) -> str:
 
 
 def drawable(values: Sequence[float], log: bool) -> list[float]:
-    """The values, with ``nan`` (a gap) for those that the axis has no place for."""
+    """The values; ``nan`` (a gap) for those that are not finite, or not positive on a log axis."""
     return [v if math.isfinite(v) and (v > 0 or not log) else math.nan for v in values]
 
 

@@ -190,6 +190,6 @@ def _draw_curves(
         ax.plot(finite, label=own, color=color, lw=linewidth, alpha=alpha, ls=linestyle)
         if finite and len(finite) < len(curve):
             ax.plot(len(finite) - 1, finite[-1], marker="x", color=color, ms=6)
-        elif curve and not finite:  # the first value already is not finite: on the upper edge
+        elif curve and not finite:  # draw the cross at the upper edge
             edge = ax.get_xaxis_transform()
             ax.plot(0, 1, marker="x", color=color, ms=6, transform=edge, clip_on=False)

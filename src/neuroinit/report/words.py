@@ -22,7 +22,7 @@ from neuroinit.run.results.result import Result
 from neuroinit.run.results.tensor_table import tensor_kind, tensor_rows
 
 ALIGNED = 0.5  # gradients with a higher cosine point in one direction
-EQUAL = 0.01  # a smaller difference of two cosines is not worth a word
+EQUAL = 0.01  # a smaller difference of two cosines is not reported
 
 LABELS = {
     verdicts.REPAIRED: "Repaired",
@@ -243,7 +243,7 @@ def cosine_pointer(result: Result) -> str:
 
 
 def history_note(result: Result) -> str:
-    """What there is to see in the chart of the steps."""
+    """First and last norm, and the number of steps above the bound."""
     records, gamma = result.history, bound(result)
     found = []
     norms = [record.norm for record in records if math.isfinite(record.norm)]

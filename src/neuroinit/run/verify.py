@@ -15,9 +15,9 @@ other batches:
 depend on the inputs. Such a network can still lower its loss, by learning how frequent each target
 is. So the *score* of a training is ``L - I``.
 
-The best start (:mod:`neuroinit.run.judging`) replaces a model that diverges or learns nothing. A
-model that learns is replaced if the score of the best start is lower by more than the noise between
-batches. How this rule was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
+The best one (:mod:`neuroinit.run.judging`) replaces a model that diverges or learns nothing. A
+model that learns is replaced if the score of the best one is lower by more than the noise between
+batches. How this was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Outcome, Rollout, split_batches
 
 STEPS = 12  # steps of a training; there are at most five of these
-STANDARD_ERRORS = 1.0  # by which the score of a start has to be lower
+STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
 WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
 BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
 BOTH = "layer by layer, with small residual branches"
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Option:
-    """What is tried.
+    """A candidate: fresh values and scales.
 
     Args:
         result: The statistics before and after, and the fresh values, are those of this result.
@@ -111,7 +111,7 @@ def verified(
 
 
 def _options(results: Mapping[str, Result]) -> dict[str, Option]:
-    """What is tried, by name; at most four."""
+    """The candidates by name; at most four."""
     found = {name: result for name, result in results.items() if _changes(result)}
     options = {n: Option(found[n], found[n].scales) for n in (WHOLE, BRANCHES) if n in found}
     if BRANCHES in found:

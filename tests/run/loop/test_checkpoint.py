@@ -81,10 +81,10 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, small_model, digits
 
     with pytest.raises(Stop):
         again(small_model, ni.NIO(steps=4))
-    with pytest.raises(ValueError, match="is of another method, or of one with other settings"):
+    with pytest.raises(ValueError, match="with another method, or other settings"):
         again(small_model, ni.NIO(steps=5))
     torch.nn.init.normal_(small_model[0].weight)
-    with pytest.raises(ValueError, match="is of another model, or of one with other initial"):
+    with pytest.raises(ValueError, match="with another model, or other initial"):
         again(small_model, ni.NIO(steps=4))
 
 

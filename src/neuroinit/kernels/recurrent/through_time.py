@@ -60,7 +60,7 @@ class BackwardThroughTime:
     ) -> None:
         outputs = None if gh is None else gh.transpose(0, 1).unbind()
         state = j[0].new_zeros(len(gc), w.shape[1])
-        # the last one belongs to `h`, as the third does
+        # the 3rd and the 5th tensor are both added to the gradient by `h`
         places = 0, 1, 2, 3, 2
         extra = [(k, e.unbind()) for k, e in zip(places, added, strict=True) if e is not None]
         rows: list[tuple[Tensor, ...]] = []

@@ -33,7 +33,7 @@ def result_text(result: Result) -> str:
 
 
 def ending(result: Result) -> str:
-    """Why the run ended; if short trainings chose other scales than the method, that they did."""
+    """Why the run ended; or that short trainings chose other scales than the method's."""
     replaced = result.verified and not result.verified.startswith("applied whole")
     return "short trainings decided, see below" if replaced else result.stopped
 
