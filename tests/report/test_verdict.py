@@ -7,7 +7,7 @@ import torch
 
 import neuroinit as ni
 from neuroinit.methods.nio.common_factor import NO_FACTOR, WORKS
-from neuroinit.report import words
+from neuroinit.report import remarks, words
 from neuroinit.report.verdict import bound, judge, vanished
 from tests.report.conftest import make_result
 
@@ -131,13 +131,13 @@ def test_a_falling_cosine_is_explained_where_it_is_shown():
     falls = result(stats(1e6, cosine=0.9), stats(2.0, cosine=0.2))
     rises = result(stats(1e6, cosine=0.2), stats(2.0, cosine=0.9))
     same = result(stats(2.0, cosine=0.2), stats(2.0, cosine=0.2))
-    assert words.cosine_pointer(falls)
-    assert not words.cosine_pointer(rises)
-    assert not words.cosine_pointer(same)
+    assert remarks.cosine_pointer(falls)
+    assert not remarks.cosine_pointer(rises)
+    assert not remarks.cosine_pointer(same)
     still = result(stats(1e6, cosine=0.9), stats(1e3, cosine=0.2))  # explodes after the run, too
-    notes = [words.cosine_note(case, judge(case)) for case in (falls, rises, same, still)]
+    notes = [remarks.cosine_note(case, judge(case)) for case in (falls, rises, same, still)]
     assert len(set(notes)) == 4
-    assert words.cosine_note(dataclasses.replace(falls, before=None), judge(falls)) == ""
+    assert remarks.cosine_note(dataclasses.replace(falls, before=None), judge(falls)) == ""
 
 
 def test_weights_and_biases_are_counted_apart():

@@ -222,10 +222,9 @@ class Tournament:
         if rounds:
             last = {n: s[-1] for n, s in self.outcomes.items() if len(s) == rounds}
             winner, verdict = decided(last, self.rollouts[START].losses[0], self.higher_rate)
-        names = [START, *(n for n in self.seconds if n != START)]
         return AutoResult(
             winner=winner,
-            candidates=[self._record(name) for name in names],
+            candidates=[self._record(name) for name in self.seconds],
             verdict=verdict,
             results=self.results[winner],
             steps=self.done,

@@ -67,21 +67,21 @@ def one_column(rows: int = 1, height: float = 1.5) -> tuple[Figure, list[Axes]]:
     return made, list(axes.flat)
 
 
-def legend_above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
-    """A legend above the axes, without a frame."""
+def legend_above(ax: Axes, handles: Sequence[Artist] | None = None, **changes: object) -> None:
+    """A legend above the axes, without a frame; ``changes`` are keywords of ``Axes.legend``."""
+    look: dict[str, object] = {
+        "fontsize": SMALL,
+        "labelcolor": INK,
+        "frameon": False,
+        "ncols": 4,
+        "loc": "lower right",
+        "bbox_to_anchor": (1.0, 1.0),
+        "borderaxespad": 0.1,
+        "handlelength": 1.6,
+        "columnspacing": 1.0,
+    }
     given = {} if handles is None else {"handles": list(handles)}
-    ax.legend(
-        **given,
-        fontsize=SMALL,
-        labelcolor=INK,
-        frameon=False,
-        ncols=4,
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        borderaxespad=0.1,
-        handlelength=1.6,
-        columnspacing=1.0,
-    )
+    ax.legend(**look | given | changes)
 
 
 def log_axis(axis: XAxis | YAxis) -> None:

@@ -12,10 +12,8 @@ from neuroinit.common.checks import check_choice
 from neuroinit.plots.steps import LABELS
 from neuroinit.plots.style import (
     DASHES,
-    INK,
     METHODS,
     NORMAL,
-    SMALL,
     legend_above,
     log_axis,
     one_column,
@@ -161,15 +159,7 @@ def _lines(
     if log:
         log_axis(ax.yaxis)
     ax.locator_params(axis="x", integer=True)
-    ax.legend(
-        fontsize=SMALL,
-        labelcolor=INK,
-        frameon=False,
-        ncols=2,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        handlelength=2.6,
-    )
+    legend_above(ax, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=2.6)
     return made, ax
 
 
