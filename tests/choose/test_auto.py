@@ -308,10 +308,10 @@ def test_nothing_changes_when_the_loss_raises(error, when):
     def loss_fn(output, target):
         calls.append(1)
         if len(calls) > when:
-            raise error
+            raise error("on purpose")
         return nn.functional.cross_entropy(output, target)
 
-    with pytest.raises(error):
+    with pytest.raises(error, match="on purpose"):
         ni.auto_(model, learnable(), loss_fn, optimizer=sgd, budget=40, candidates=FEW)
     assert_unchanged(before, model)
 

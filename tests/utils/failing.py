@@ -3,7 +3,6 @@
 import os
 import signal
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -37,12 +36,10 @@ def fail(rank, how, at=12):
         options = {"autocast": torch.bfloat16}
     if how == "no checkpoint" and rank == 0:
         options = {"checkpoint": Path(tempfile.mkdtemp()) / "run.json"}
-    begun = time.monotonic()
     try:
         ni.optimize(model, found, loss_fn, method, **options)
     finally:
         assert_unchanged(before, model)
-        assert time.monotonic() - begun < 30
 
 
 def _data(how, rank):

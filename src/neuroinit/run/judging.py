@@ -57,7 +57,7 @@ class Judge:
         return lead(self.start.scores, outcome.scores)
 
     def of(self, outcome: Outcome) -> str:
-        """Text such as ``loss 0.5``; what was learned, too, if the unchanged model learns nothing."""
+        """Text such as ``loss 0.5``; what was learned, too, if the unchanged one learns nothing."""
         counts = outcome.learned and self.start.learned_nothing and not self.diverges(self.start)
         learned = f" (learned {mean(outcome.learned):.2g})" if counts else ""
         return f"loss {outcome.loss:.4g}{learned}"
