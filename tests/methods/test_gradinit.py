@@ -7,8 +7,8 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.methods.updates import Position
+from tests.methods import rivals
 from tests.methods.cases import assert_close, placed, setting
-from tests.utils import rivals
 from tests.utils.architectures import case
 from tests.utils.engines import ENGINES
 

@@ -9,8 +9,8 @@ from torch import nn
 import neuroinit as ni
 from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.methods.updates import Position, TwoMomentAdam
+from tests.methods import rivals
 from tests.methods.cases import assert_close, placed, running_statistics, setting
-from tests.utils import rivals
 from tests.utils.architectures import case
 from tests.utils.engines import ENGINES
 from tests.utils.snapshots import assert_unchanged, snapshot

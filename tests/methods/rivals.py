@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from tests.kernels.written_out import WrittenOut
 from tests.utils.oracles import (
     Losses,
     ReferenceAdam,
@@ -20,7 +21,6 @@ from tests.utils.oracles import (
     training_copy,
     twice_differentiable,
 )
-from tests.utils.written_out import WrittenOut
 
 
 class WrittenNorms(WrittenOut):

@@ -23,7 +23,7 @@ TWO_DERIVATIVES = 2 * MOST_WAITS  # of the loss, and of the loss with permuted t
 
 @pytest.fixture(scope="module")
 def on_device():
-    """Calls a function of ``tests/utils/on_device.py`` in the process that has the device."""
+    """Calls a function of ``on_device.py`` in the process that has the device."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         yield lambda name, *arguments: pool.submit(_call, name, arguments).result()
@@ -31,7 +31,7 @@ def on_device():
 
 def _call(name, arguments):
     torch.set_num_threads(1)
-    from tests.utils import on_device
+    from tests.run.accelerator import on_device
 
     return getattr(on_device, name)(*arguments)
 

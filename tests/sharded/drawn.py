@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import neuroinit as ni
-from tests.utils.fsdp import whole
+from tests.sharded.fsdp import whole
 from tests.utils.shared import batches
 
 CALLS = {

@@ -17,10 +17,10 @@ from neuroinit.distributed.fsdp import fsdp_modules
 from neuroinit.distributed.passed_errors import is_common
 from neuroinit.run.loop.checkpoint import Checkpoint
 from neuroinit.run.results.result import Result
-from tests.utils.fsdp import whole
+from tests.sharded.fsdp import whole
+from tests.sharded.sharded_models import one_step, shared
 from tests.utils.interrupts import process_state
 from tests.utils.moving import ni
-from tests.utils.sharded_models import one_step, shared
 from tests.utils.shared import batches, plain
 from tests.utils.snapshots import snapshot
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_any, tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from neuroinit.kernels.normalization import common as normalization
-from tests.utils.device_cells import CELLS
+from tests.run.accelerator.device_cells import CELLS
 
 NAME = "counted"
 MEMORY = 2**34  # bytes that the device says it has

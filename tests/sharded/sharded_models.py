@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from tests.utils.fsdp import smooth, whole
+from tests.sharded.fsdp import smooth, whole
 from tests.utils.moving import ni
 from tests.utils.shared import batches
 

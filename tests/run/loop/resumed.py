@@ -1,4 +1,4 @@
-"""A run that is killed in the middle, for real: ``python -m tests.utils.resumed folder step``."""
+"""A run whose process is killed: ``python -m tests.run.loop.resumed folder step``."""
 
 import json
 import os

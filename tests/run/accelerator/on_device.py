@@ -13,9 +13,9 @@ from neuroinit.common.batches import moved
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from neuroinit.sharded.differences import Differences
+from tests.run.accelerator.device import COUNTS, NAME, counting
 from tests.utils import shared
 from tests.utils.architectures import case, transformer
-from tests.utils.device import COUNTS, NAME, counting
 from tests.utils.engines import ENGINES
 
 PLACES = ("cpu", NAME)
