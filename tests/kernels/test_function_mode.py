@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from neuroinit.kernels.context import KernelContext
 from neuroinit.kernels.function_mode import ReplacedLayers, _normalize, differentiate
-from tests.kernels.passes import context_of, ours, wanted
+from tests.kernels.passes.derivatives import context_of, ours, wanted
 
 torch.manual_seed(0)
 X = torch.randn(3, 4, 5, 5)

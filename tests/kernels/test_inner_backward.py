@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.kernels.function_mode import ReplacedLayers
-from tests.kernels.passes import assert_near, in_pieces, ours, piece_by_piece, wanted
-from tests.kernels.zoo import CASES
+from tests.kernels.passes.derivatives import assert_near, in_pieces, ours, piece_by_piece, wanted
+from tests.kernels.passes.zoo import CASES
 
 
 def penalty(model, x):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tests.kernels.written_out import WrittenOut
+from tests.kernels.passes.written_out import WrittenOut
 from tests.utils.oracles import (
     Losses,
     ReferenceAdam,

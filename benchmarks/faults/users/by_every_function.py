@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from tests.kernels.written_out import WrittenOut
+from tests.kernels.passes.written_out import WrittenOut
 from tests.methods import rivals
 from tests.utils import oracles
 from torch import nn

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuroinit.kernels.context import KernelContext, NotSeparableError, PieceParameters
 from neuroinit.kernels.function_mode import ReplacedLayers, differentiate
-from tests.kernels.written_out import WrittenOut
+from tests.kernels.passes.written_out import WrittenOut
 
 Loss = Callable[[], Tensor]
 

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import LearningRateFinder  # noqa: E402
 from lightning.pytorch.tuner import Tuner  # noqa: E402
 
 from neuroinit.integrations.lightning import InitCallback  # noqa: E402
-from tests.integrations.lightning_parts import (  # noqa: E402
+from tests.integrations.lightning.parts import (  # noqa: E402
     METHOD,
     QUIET,
     Module,

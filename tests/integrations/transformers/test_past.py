@@ -9,7 +9,7 @@ transformers = pytest.importorskip(
     "transformers", reason='needs pip install "neuroinit[transformers]"'
 )
 from neuroinit.integrations.transformers import InitCallback  # noqa: E402
-from tests.integrations.transformers_parts import METHOD, trainer, vit  # noqa: E402
+from tests.integrations.transformers.parts import METHOD, trainer, vit  # noqa: E402
 
 OLD = int(transformers.__version__.split(".")[0]) < 5
 

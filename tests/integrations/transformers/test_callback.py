@@ -10,7 +10,7 @@ import neuroinit as ni
 pytest.importorskip("transformers", reason='needs pip install "neuroinit[transformers]"')
 accelerate = pytest.importorskip("accelerate")
 from neuroinit.integrations.transformers import InitCallback  # noqa: E402
-from tests.integrations.transformers_parts import (  # noqa: E402
+from tests.integrations.transformers.parts import (  # noqa: E402
     METHOD,
     batches,
     bert,

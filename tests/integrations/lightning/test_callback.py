@@ -17,7 +17,7 @@ pytest.importorskip("torchmetrics")
 from lightning.pytorch.loggers import CSVLogger  # noqa: E402
 
 from neuroinit.integrations.lightning import InitCallback  # noqa: E402
-from tests.integrations.lightning_parts import (  # noqa: E402
+from tests.integrations.lightning.parts import (  # noqa: E402
     METHOD,
     QUIET,
     Module,
@@ -181,7 +181,7 @@ def test_two_processes_share_one_result(tmp_path):
         "from neuroinit.experiments.vision import torchvision; torchvision()\n"
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import torch\n"
-        "from tests.integrations.lightning_parts import METHOD, Module, loader, trainer\n"
+        "from tests.integrations.lightning.parts import METHOD, Module, loader, trainer\n"
         "from neuroinit.integrations.lightning import InitCallback\n"
         "torch.manual_seed(0)\n"
         "module, callback = Module(), InitCallback(METHOD)\n"

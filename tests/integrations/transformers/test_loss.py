@@ -15,7 +15,7 @@ transformers = pytest.importorskip(
 )
 from neuroinit.integrations.hf_trainer import TrainerLoss  # noqa: E402
 from neuroinit.integrations.transformers import InitCallback  # noqa: E402
-from tests.integrations.transformers_parts import (  # noqa: E402
+from tests.integrations.transformers.parts import (  # noqa: E402
     METHOD,
     Data,
     batches,
@@ -204,7 +204,7 @@ def test_two_processes_share_one_result(tmp_path):
         "import torch.distributed as dist\n"
         "from neuroinit.integrations.past import Event, note\n"
         "from neuroinit.integrations.transformers import InitCallback\n"
-        "from tests.integrations.transformers_parts import METHOD, gpt2, trainer\n"
+        "from tests.integrations.transformers.parts import METHOD, gpt2, trainer\n"
         "torch.manual_seed(0)\n"
         "callback, options = InitCallback(METHOD), {'per_device_train_batch_size': 8}\n"
         "model = gpt2()\n"

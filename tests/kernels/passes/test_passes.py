@@ -5,9 +5,9 @@ import torch
 
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.kernels.function_mode import ReplacedLayers, differentiate
-from tests.kernels.passes import assert_near, in_pieces, ours, piece_by_piece, wanted
-from tests.kernels.written_out import WrittenOut
-from tests.kernels.zoo import CASES
+from tests.kernels.passes.derivatives import assert_near, in_pieces, ours, piece_by_piece, wanted
+from tests.kernels.passes.written_out import WrittenOut
+from tests.kernels.passes.zoo import CASES
 
 INTERVALS = [(0, 1), (1, 4), (4, 6)]
 TORCH_FAILS = {"transposed_2d"}  # no third derivative with `output_padding`
