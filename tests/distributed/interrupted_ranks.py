@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from neuroinit.common.process import signals
 from neuroinit.distributed.fsdp import fsdp_modules
 from neuroinit.distributed.passed_errors import is_common
 from neuroinit.run.loop.checkpoint import Checkpoint
@@ -44,9 +43,11 @@ def one(delay, sharded=False):
     own, state = model(sharded), sharded_state if sharded else snapshot
     before, ended = state(own), "lost"
     done, begun = threading.Event(), time.monotonic()
+    handler = signal.getsignal(signal.SIGINT)
 
     def send():
-        while not signals._state.depth and not done.is_set():  # the call has not begun yet
+        # the call has not begun yet
+        while signal.getsignal(signal.SIGINT) is handler and not done.is_set():
             time.sleep(0.001)
         if not done.is_set():
             os.kill(os.getpid(), signal.SIGINT)

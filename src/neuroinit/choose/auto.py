@@ -136,7 +136,7 @@ def auto_(
         layout = batch_layout(cut, batch_dim)
         with allowed():
             read = list(islice(batches, KEPT))
-        kept = _full(read, layout, all_ranks)
+        kept = full_batches(read, layout, all_ranks)
         check_values(kept)
         with others_frozen(unwrap(model), optimizer):
             set_random_state(all_ranks.first(random_state()))  # every rank draws the same values
@@ -154,7 +154,7 @@ def auto_(
     return found
 
 
-def _full(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
+def full_batches(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
     """Drop short batches, such as the last of a data loader, at equal places on every rank."""
     full = [2 * layout.size(b) >= layout.size(batches[0]) for b in batches]
     table = [json.loads(text) for text in ranks.texts(json.dumps(full))]

@@ -252,20 +252,6 @@ def test_normalized_zero_vectors_have_a_second_derivative(digits_like):
     assert all(math.isfinite(scale) for scale in result.scales.values())
 
 
-def test_normalize_is_replaced_by_the_same_function():
-    from neuroinit.kernels.function_mode import _normalize
-
-    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.allclose(_normalize(x, dim=-1), F.normalize(x, dim=-1), rtol=1e-12)
-    assert torch.allclose(_normalize(x, p=1.0), F.normalize(x, p=1.0))
-    assert torch.autograd.gradgradcheck(lambda x: _normalize(x, dim=-1), x)
-    zero = torch.zeros(2, 5, dtype=torch.float64, requires_grad=True)
-    ours, theirs = (
-        torch.autograd.grad(f(zero, dim=-1).sum(), zero)[0] for f in (_normalize, F.normalize)
-    )
-    assert torch.allclose(ours, theirs)
-
-
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_in_place_activations_after_a_product_of_many_dimensions(engine):
     """A linear map of tokens is a view inside, which a custom function may not hand out."""
