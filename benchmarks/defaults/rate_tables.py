@@ -16,6 +16,7 @@ from benchmarks.defaults.rates import read
 from benchmarks.statistics_tools import Compared, compared
 from neuroinit.run.judging import Judge
 from neuroinit.run.rollout import Outcome, lead, mean
+from neuroinit.run.verify import MOST
 
 Row = dict[str, Any]
 GOOD = {
@@ -29,7 +30,7 @@ GOOD = {
 LOWER = {"text": 0.1}  # a loss that is this much higher is clearly worse
 POINTS = 0.05  # and so is an accuracy that is this much lower
 PLACE = {4: 0, 8: 1, 12: 2, 16: 3}  # steps -> place in a record
-SCALES = ("own", "whole", "half", "layers", "small", "smaller", "layers small")
+SCALES = ("own", "whole", "half", "layers", "small", "smaller", "layers small", "normal small")
 
 
 @cache
@@ -60,6 +61,7 @@ class Rule:
         steps: Of a training.
         errors: Standard errors by which a score has to be lower.
         both: Whether layers and small branches are tried together.
+        gpt2: Whether GPT-2's scales are tried where the model as it is fails.
         check: Whether the best has to be ahead at twice the learning rate, too.
         by_loss: Rank trainings by the loss alone.
     """
@@ -68,13 +70,14 @@ class Rule:
     steps: int = 12
     errors: float = 1.0
     both: bool = True
+    gpt2: bool = True
     check: bool = False
     by_loss: bool = False
 
     def __call__(self, row: Row) -> str:
         """The name of the start that is applied."""
-        outcomes = {arm: self.outcome(row, arm) for arm in self.tried(row)}
         judge = Judge(self.outcome(row, "own"), row["own"]["first"])
+        outcomes = {arm: self.outcome(row, arm) for arm in self.tried(row, judge.start_fails)}
         best = judge.best(outcomes)
         if not best:
             return "own"
@@ -94,11 +97,19 @@ class Rule:
         found = outcome(row, arm, self.rate, self.steps)
         return Outcome(found.losses, []) if self.by_loss else found
 
-    def tried(self, row: Row) -> list[str]:
-        """The starts that are tried, besides that of the model."""
+    def tried(self, row: Row, fails: bool) -> list[str]:
+        """The starts that are tried, besides that of the model.
+
+        Args:
+            row: A record.
+            fails: Whether the model as it is diverges or learns nothing.
+        """
         arms = ["whole"] if "whole" in row else []
         if "small" in row:
             arms += ["small", "smaller", *(["layers small"] if self.both else [])]
+            if self.gpt2 and fails and "normal small" in row:
+                arms = [arm for arm in arms if arm != "smaller" or len(arms) < MOST]
+                arms.append("normal small")
         else:
             arms.append("layers")
         return [arm for arm in arms if arm in row]
@@ -149,7 +160,8 @@ WAYS: dict[str, Callable[[Row], str]] = {
     "LSUV, always": lambda row: "LSUV" if "LSUV" in row else "own",
     "the form before": form_before,
     "**the present form**": Rule(),
-    "... without layers and branches together": Rule(both=False),
+    "... without GPT-2's scales": Rule(gpt2=False),
+    "... and without layers and branches together": Rule(gpt2=False, both=False),
     "... ahead at twice the learning rate, too": Rule(check=True),
     "... by the loss alone": Rule(by_loss=True),
     "... ahead by 2 standard errors": Rule(errors=2.0),

@@ -1,6 +1,7 @@
 """Do short trainings at a higher learning rate show earlier which start is better?
 
     python -m benchmarks.defaults.rates run SUITE SOURCE [SEED]     # appends; resumable
+    python -m benchmarks.defaults.rates fill SUITE SOURCE ARM       # one candidate, in old records
     python -m benchmarks.defaults.rate_tables                       # what follows
 
 For every cell and every candidate: the validation loss ``L`` and what was learned, ``I``, after 4,
@@ -11,7 +12,8 @@ only those for training are used.
 Candidates: ``own`` is the start, ``whole`` and ``half`` the result of `NIO()`, ``layers`` unit
 variance of every layer by scales, ``LSUV`` the same with orthonormal values, ``small`` and
 ``smaller`` the ends of residual branches divided by the root of their number and by their number,
-``layers small`` first ``layers``, then ``small``.
+``layers small`` first ``layers``, then ``small``. ``normal small``, in networks with embeddings,
+gives weights and embeddings a standard deviation of 0.02, and then is ``small``.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ import neuroinit as ni
 from benchmarks.defaults.candidates import Case, image_cases, text_cases
 from benchmarks.defaults.layer_factors import NOT_FINITE, scaled
 from benchmarks.trainability.suites import SUITES
+from neuroinit.common.files import replacing
+from neuroinit.methods.classic.layers import EMBEDDINGS
 from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.problem import Problem
 from neuroinit.run.rollout import Rollout, split_batches
@@ -69,6 +73,8 @@ def candidates_of(case: Case) -> dict[str, nn.Module]:
         "smaller": [SmallBranches(), SmallBranches()],
         "layers small": [ni.LSUV(redraw=False), SmallBranches()],
     }
+    if any(isinstance(module, EMBEDDINGS) for module in case.model.modules()):
+        methods["normal small"] = [SmallBranches(std=0.02)]
     found = {"own": case.model}
     for arm, parts in methods.items():
         torch.manual_seed(case.names["seed"])
@@ -131,16 +137,38 @@ def chosen_on(suite: str) -> set[str]:
     return set(list(SUITES[suite].networks)[:: 2 if suite == "digits" else 1])
 
 
+def cases_of(suite: str, source: str, seed: int) -> Iterator[Case]:
+    """All cases of a suite."""
+    return text_cases(source, seed) if suite == "text" else image_cases(suite, source, seed)
+
+
+def fill(suite: str, source: str, arm: str) -> None:
+    """Add a candidate to the records of the cases that have it."""
+    rows = read(suite)
+    for seed in sorted({row["seed"] for row in rows}):
+        for case in cases_of(suite, source, seed):
+            own = [r for r in rows if all(r[k] == case.names[k] for k in case.names)]
+            own = [row for row in own if arm not in row]
+            model = candidates_of(case).get(arm) if own else None
+            for row in own if model is not None else []:
+                row[arm] = outcome(model, case.optimizers[row["optimizer"]], case)
+                print(case.names, row["optimizer"], flush=True)
+    with replacing(results(suite)) as temporary:
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def main() -> None:
     """Run what is missing."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    _, suite, source, *seeds = sys.argv[1:]
+    what, suite, source, *rest = sys.argv[1:]
+    if what == "fill":
+        fill(suite, source, rest[0])
+        return
     keys = ("suite", "network", "start", "seed")
     done = {tuple(r[k] for k in keys) for r in read(suite)}
-    for seed in map(int, seeds or ["6"]):
-        cases = text_cases(source, seed) if suite == "text" else image_cases(suite, source, seed)
-        for case in cases:
+    for seed in map(int, rest or ["6"]):
+        for case in cases_of(suite, source, seed):
             mine = case.names["network"] in chosen_on(suite)
             if mine and tuple(case.names[k] for k in keys) not in done:
                 lines = [json.dumps(row) + "\n" for row in rows_of(case)]

@@ -134,3 +134,23 @@ class Queries(nn.Module):
 
 def test_a_branch_on_learned_queries():
     assert ends(Queries(), (torch.randn(4, 8), torch.randint(3, (4,)))) == ["layer.weight"]
+
+
+def test_weights_and_embeddings_get_a_standard_deviation():
+    torch.manual_seed(0)
+    blocks = [Residual(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)) for _ in range(4)]
+    model = nn.Sequential(nn.Embedding(9, 16), nn.LayerNorm(16), *blocks, nn.Linear(16, 3))
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    data = [(torch.randint(9, (8,)), torch.randint(3, (8,)))]
+    ni.optimize(model, data, method=ni.SmallBranches(std=0.02)).apply_(model)
+    for name, parameter in model.named_parameters():
+        if name.startswith("1.") or name.endswith("bias"):
+            assert torch.equal(parameter, before[name]), name
+        else:
+            expected = 0.01 if name.endswith("branch.2.weight") else 0.02
+            assert parameter.square().mean().sqrt().item() == pytest.approx(expected), name
+
+
+def test_std_is_checked():
+    with pytest.raises(ValueError, match="`std` should be"):
+        ni.SmallBranches(std=-1.0)

@@ -49,8 +49,9 @@ def nio_(
         verify: With an ``optimizer``, compare short trainings before the model is changed, at most
             60 steps together. They start from the model as it is, from the result, and from other
             scales: small residual branches (``SmallBranches``), scales with which the output of
-            every layer has unit variance, or both. If there are no other scales, half of the result
-            is tried. The trainings are judged by the loss and by what they have learned about the
+            every layer has unit variance, or both; if the model learns nothing, also GPT-2's scales
+            (``SmallBranches(std=0.02)``). If there are no other scales, half of the result is
+            tried. The trainings are judged by the loss and by what they have learned about the
             inputs. The best one is applied, or nothing; ``result.verified`` says which.
         **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
             :func:`optimize`, for example ``compute_loss=`` or ``engine=``.

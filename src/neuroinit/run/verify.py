@@ -3,10 +3,12 @@
 Besides the result, other scales are tried if NIO's default rule is used. In a network without
 residual branches these are one factor for every layer, so that its outputs have unit variance. In a
 network with ``n`` branches they are the last layers of all branches divided by ``sqrt(n)``, the
-same divided by ``n``, and one factor for every layer with branches divided by ``sqrt(n)``. If the
-result is the only thing to try, it is also tried with halved log-scales. All trainings use the
-user's optimizer and the same batches, on copies of the parameters. Two numbers are measured on
-other batches:
+same divided by ``n``, and one factor for every layer with branches divided by ``sqrt(n)``. If such
+a network has embeddings, and the model as it is diverges or learns nothing, GPT-2's scales are
+tried: a standard deviation of 0.02 for all weights and embeddings, with branches divided by
+``sqrt(n)``. If the result is the only thing to try, it is also tried with halved log-scales. All
+trainings use the user's optimizer and the same batches, on copies of the parameters. Two numbers
+are measured on other batches:
 
     loss      L(x, y)
     learned   I = mean_s L(x, y_s) - L(x, y),    y_s: the targets of other samples
@@ -36,6 +38,8 @@ from neuroinit.common.process.random_state import isolated
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.ranks import ranks
+from neuroinit.methods.classic.layers import EMBEDDINGS
+from neuroinit.methods.small_branches import factors_to
 from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
@@ -43,11 +47,14 @@ from neuroinit.run.judging import Judge
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Outcome, Rollout, split_batches
 
-STEPS = 12  # steps of a training; there are at most five of these
+STEPS = 12  # steps of a training
+MOST = 4  # trainings besides that of the model as it is
 STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
 WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
 BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
 BOTH = "layer by layer, with small residual branches"
+GPT2 = "to all weights and residual branches, as in GPT-2"
+GPT2_STD = 0.02
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
     "as it is"
@@ -96,12 +103,15 @@ def verified(
         return first
     with isolated(), others_frozen(unwrap(model), optimizer):
         problem = Problem(model, loss_fn, compute_loss, ranks=ranks(), layout=layout)
-        total = STEPS * (1 + len(options))
+        total = STEPS * min(1 + MOST, 1 + len(options))
         with (
             Progress("verifying", total, progress and problem.ranks.rank == 0) as bar,
             problem.ranks.together(),
         ):
-            name, reason = _Trial(problem, batches, optimizer, bar).decide(options)
+            trial = _Trial(problem, batches, optimizer, bar)
+            if trial.judge.start_fails:
+                options = _with_gpt2(options, problem)
+            name, reason = trial.decide(options)
             problem.ranks.end()
     if problem.ranks.rank == 0:
         log.info("The result is %s.", reason)
@@ -127,6 +137,22 @@ def _options(results: Mapping[str, Result]) -> dict[str, Option]:
     if list(options) == [WHOLE]:
         options[HALF] = Option(found[WHOLE], _power(found[WHOLE].scales, 0.5))
     return options
+
+
+def _with_gpt2(options: dict[str, Option], problem: Problem) -> dict[str, Option]:
+    """The options with GPT-2's scales, if there are residual branches and embeddings.
+
+    They take the place of the smaller branches if there would be more than ``MOST`` options.
+    """
+    small = options.get(BRANCHES)
+    if small is None or not any(isinstance(m, EMBEDDINGS) for m in problem.model.modules()):
+        return options
+    factors = factors_to(GPT2_STD, problem)
+    scales = {name: scale * factors.get(name, 1.0) for name, scale in small.scales.items()}
+    found = {**options, GPT2: Option(small.result, scales)}
+    return (
+        found if len(found) <= MOST else {n: o for n, o in found.items() if n != SMALLER_BRANCHES}
+    )
 
 
 def _power(scales: Mapping[str, float], exponent: float) -> dict[str, float]:

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from neuroinit.common import progress
+
 
 class Block(nn.Module):
     def __init__(self, width):
@@ -54,3 +56,10 @@ def shrunk(model, factor=0.3):
         for parameter in model.parameters():
             parameter *= factor
     return model
+
+
+def phases(monkeypatch):
+    """What the progress bar says, as it comes."""
+    seen = []
+    monkeypatch.setattr(progress.Progress, "show", lambda bar, k, text: seen.append(text))
+    return seen

@@ -5,13 +5,12 @@ import torch
 import torch.nn.functional as F
 
 import neuroinit as ni
-from neuroinit.common import progress
 from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.run.optimize_verified import KEPT
 from neuroinit.run.rollout import Rollout
 from neuroinit.run.verify import verified
-from tests.run.verify.networks import learnable, network, plain, sgd, shrunk, values
+from tests.run.verify.networks import learnable, network, phases, plain, sgd, shrunk, values
 
 
 def test_one_factor_a_layer_where_training_confirms_it():
@@ -28,13 +27,6 @@ def test_one_factor_a_layer_where_training_confirms_it():
         torch.testing.assert_close(p.detach(), old * result.scales[name])
         assert p.dim() == 1 or result.scales[name] > 1.2
         assert p.dim() > 1 or result.scales[name] == 1
-
-
-def phases(monkeypatch):
-    """What the progress bar says, as it comes."""
-    seen = []
-    monkeypatch.setattr(progress.Progress, "show", lambda bar, k, text: seen.append(text))
-    return seen
 
 
 def test_layers_are_scaled_with_small_branches_where_there_are_branches(monkeypatch):
