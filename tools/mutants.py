@@ -78,7 +78,8 @@ def reached(workers: int) -> Reach:
     """Which test reaches which lines; what was known of an unchanged file is used again."""
     path = NOTES / "reach.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    shared = [ROOT / "src", ROOT / "tests/utils", ROOT / "tests/conftest.py"]
+    helpers = [f for f in (ROOT / "tests").rglob("*.py") if not f.name.startswith("test_")]
+    shared = [ROOT / "src", *sorted(helpers)]
     files = [f for folder in NEAREST for f in sorted((ROOT / "tests" / folder).rglob("test_*.py"))]
     wanted = {f.relative_to(ROOT).as_posix(): fingerprint(f, *shared) for f in files}
     kept = {f: known[f] for f, mark in wanted.items() if known.get(f, {}).get("of") == mark}

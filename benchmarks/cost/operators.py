@@ -1,7 +1,7 @@
 """Operators and waits of a step on an accelerator, counted on the test device.
 
-The device is `tests/utils/device.py`. With it torch has an accelerator, so call this in a process
-of its own.
+The device is `tests/run/accelerator/device.py`. With it torch has an accelerator, so call this in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def step_counts(
         For ``training``, ``first`` and ``step``: ``operators`` (kernels that are launched),
         ``views``, ``copies`` to the device, and ``waits`` for it.
     """
-    from tests.utils.device import COUNTS, NAME
+    from tests.run.accelerator.device import COUNTS, NAME
 
     model, own = model.to(NAME), moved(batch, torch.device(NAME))
     laps: list[Count] = []

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tests.utils.resumed import METHODS, result
+from tests.run.loop.resumed import METHODS, result
 from tests.utils.shared import plain
 
 import neuroinit as ni

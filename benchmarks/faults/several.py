@@ -14,10 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from tests.utils.failing import fail, scales_in
-from tests.utils.interrupted_ranks import interrupted
+from tests.distributed.failing import fail, scales_in
+from tests.distributed.interrupted_ranks import interrupted
+from tests.sharded.sharded_models import survives
 from tests.utils.ranks import run
-from tests.utils.sharded_models import survives
 from tests.utils.shared import batches, plain
 from tests.utils.snapshots import snapshot
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tests.utils.failing import scales_in
+from tests.distributed.failing import scales_in
 from tests.utils.interrupts import CALLS, left_behind, lines_of, model
 from tests.utils.interrupts import batches as attention_batches
 from tests.utils.snapshots import snapshot

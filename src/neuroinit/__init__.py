@@ -6,7 +6,7 @@ more after torch, most of it for frozen dataclasses and for parts that a program
 
 from neuroinit.version import __version__
 
-TYPE_CHECKING = False  # type checkers take it for true; to import typing takes milliseconds
+TYPE_CHECKING = False  # type checkers treat it as true; importing `typing` takes milliseconds
 if TYPE_CHECKING:
     from neuroinit import plots
     from neuroinit.choose.auto import auto_
@@ -144,7 +144,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'neuroinit' has no attribute {name!r}")
     value = getattr(import_module(f"neuroinit.{_HOMES[name]}"), name)
-    globals()[name] = value  # found without this function from now on
+    globals()[name] = value  # a cache: this function is not called for the name again
     return value
 
 

@@ -1,6 +1,5 @@
 """The automatic choice."""
 
-import copy
 import math
 
 import pytest
@@ -9,43 +8,15 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.choose import decision
-from neuroinit.choose.auto import _full, default_candidates
+from neuroinit.choose.auto import default_candidates, full_batches
 from neuroinit.choose.auto_result import START
 from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.model.problem import Problem
 from neuroinit.run import rollout
-from neuroinit.run.rollout import Outcome, Rollout, twin_of
+from neuroinit.run.rollout import Outcome, Rollout
+from tests.choose.learnable import FEW, learnable, network, sgd
 from tests.utils.architectures import ZOO
 from tests.utils.snapshots import assert_unchanged, snapshot
-
-FEW = {"Kaiming": ni.Kaiming(), "NIO": ni.NIO(steps=3, sub_batches=4)}
-
-
-def learnable(count=24, size=32):
-    """Batches whose labels depend on the inputs."""
-    generator = torch.Generator().manual_seed(0)
-    teacher = torch.randn(8, 3, generator=generator)
-    found = []
-    for _ in range(count):
-        inputs = torch.randn(size, 8, generator=generator)
-        found.append((inputs, (inputs @ teacher).argmax(1)))
-    return found
-
-
-def network(gain=1.0):
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
-    )
-    ni.kaiming_(model)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(gain)
-    return model
-
-
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
 
 def test_a_start_that_diverges_is_replaced():
@@ -110,7 +81,7 @@ def test_a_start_that_learns_nothing_is_replaced_by_what_has_learned_most():
     assert winner == "low"  # the lowest loss minus what was learned
     winner, verdict = decision.decided({START: blind, "blind": last["blind"]}, 1.0, {})
     assert winner == START
-    assert "no start trains" in verdict
+    assert "no candidate trains" in verdict
 
 
 @pytest.mark.parametrize("first", [math.nan, math.inf])
@@ -152,57 +123,9 @@ def test_one_batch_judges_in_parts():
     assert result.winner in FEW
 
 
-def test_what_the_optimizer_does_not_hold_stays():
-    model = network()
-    with torch.no_grad():
-        model[2].weight.mul_(1e4)
-    before = [p.clone() for p in model[0].parameters()]
-    optimizer = torch.optim.SGD(model[2:].parameters(), lr=0.1)
-    result = ni.auto_(model, learnable(), optimizer=optimizer, budget=60, candidates=FEW)
-    assert result.winner in FEW
-    assert all(torch.equal(a, b) for a, b in zip(before, model[0].parameters(), strict=True))
-    assert all(p.requires_grad for p in model.parameters())
-
-
-@pytest.mark.parametrize("where", [0, -1])
-def test_data_that_is_not_finite_is_named(where):
-    batches = learnable()
-    batches[where][0][2, 3] = math.nan
-    with pytest.raises(ValueError, match=f"Batch {where % len(batches)} is not finite"):
-        ni.auto_(network(), batches, optimizer=sgd, budget=20, candidates=FEW)
-
-
-def test_a_function_that_takes_other_parameters():
-    model = network()
-    before = snapshot(model)
-    with pytest.raises(ValueError, match="of the parameters that it is given"):
-        ni.auto_(model, learnable(), optimizer=lambda p: sgd(model.parameters()), candidates=FEW)
-    assert_unchanged(before, model)
-
-
-def test_a_rate_of_zero():
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
-    with pytest.raises(ValueError, match="learning rate of `optimizer` is 0"):
-        ni.auto_(model, learnable(), optimizer=optimizer)
-
-
 def test_batches_that_are_a_little_shorter_take_part():
     batches = [*learnable(1, 32), *learnable(9, 31), *learnable(1, 3)]
-    assert [len(y) for _, y in _full(batches, SAMPLES_FIRST)] == [32, *[31] * 9]
-
-
-def test_gradients_of_nothing_else_are_left_behind():
-    criterion = nn.Linear(3, 3)
-    batches = [(x.requires_grad_(), y) for x, y in learnable(8)]
-
-    def loss_fn(output, target):
-        return nn.functional.cross_entropy(criterion(output), target)
-
-    ni.auto_(network(), batches, loss_fn, optimizer=sgd, budget=12, candidates=FEW)
-    assert criterion.weight.grad is None
-    assert all(x.grad is None for x, _ in batches)
+    assert [len(y) for _, y in full_batches(batches, SAMPLES_FIRST)] == [32, *[31] * 9]
 
 
 def test_nothing_trains():
@@ -213,7 +136,7 @@ def test_nothing_trains():
 
     result = ni.auto_(model, learnable(), optimizer=hopeless, budget=60, candidates=FEW)
     assert result.winner == START
-    assert "no start trains" in result.verdict
+    assert "no candidate trains" in result.verdict
 
 
 def test_budget_and_rounds():
@@ -242,21 +165,6 @@ def test_the_result_can_be_applied_to_a_twin():
     result.apply_(twin)
     for a, b in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_the_optimizer_is_not_touched():
-    model = network(gain=30.0)
-    optimizer = torch.optim.AdamW(
-        [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[2:].parameters()}], lr=1e-3
-    )
-    model(torch.randn(4, 8)).sum().backward()
-    optimizer.step()
-    before = copy.deepcopy(optimizer.state_dict())
-    ni.auto_(model, learnable(), optimizer=optimizer, budget=20, candidates=FEW)
-    after = optimizer.state_dict()
-    assert after["param_groups"] == before["param_groups"]
-    assert torch.equal(after["state"][0]["exp_avg"], before["state"][0]["exp_avg"])
-    assert optimizer.param_groups[0]["params"][0] is model[0].weight
 
 
 def test_a_rollout_is_plain_training():
@@ -298,49 +206,6 @@ def test_over_the_zoo(found):
     assert_unchanged(before, model, except_for=("parameters",) if changed else ())
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("when", [1, 9, 20])
-def test_nothing_changes_when_the_loss_raises(error, when):
-    model = network(gain=30.0)
-    before = snapshot(model)
-    calls = []
-
-    def loss_fn(output, target):
-        calls.append(1)
-        if len(calls) > when:
-            raise error
-        return nn.functional.cross_entropy(output, target)
-
-    with pytest.raises(error):
-        ni.auto_(model, learnable(), loss_fn, optimizer=sgd, budget=40, candidates=FEW)
-    assert_unchanged(before, model)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"budget": 3}, "`budget`"),
-        ({"batches": []}, "yields nothing"),
-        ({"candidates": {"x": "nio"}}, "`candidates`"),
-        ({"candidates": {"x": ()}}, "`candidates`"),
-        ({"optimizer": lambda p: None}, "`optimizer`"),
-        ({"optimizer": "sgd"}, "`optimizer`"),
-        ({"batches": None}, "`batches`"),
-        ({"batches": learnable(1)[0]}, "Found a `tuple` of tensors. Wrap"),
-        ({"candidates": [ni.Kaiming()]}, "`candidates`"),
-        ({"candidates": {"x": None}}, "`candidates`"),
-        (
-            {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)},
-            "holds no parameter",
-        ),
-    ],
-)
-def test_bad_input(changes, message):
-    arguments = {"batches": learnable(4), "optimizer": sgd, "candidates": FEW, **changes}
-    with pytest.raises((TypeError, ValueError), match=message):
-        ni.auto_(network(), **arguments)
-
-
 def test_default_candidates_compete():
     model = network(gain=30.0)
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=40)
@@ -366,17 +231,6 @@ def test_without_another_start_nothing_is_compared():
     assert result.cost > 0
 
 
-def test_frozen_parameters_stay_out_of_a_function_of_parameters():
-    model = network()
-    model[0].weight.requires_grad_(False)
-    values = {
-        n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in model.named_parameters()
-    }
-    held = twin_of(sgd, model, values).param_groups[0]["params"]
-    assert all(p.requires_grad for p in held)
-    assert len(held) == 5
-
-
 def test_the_figure_has_a_line_for_each(tmp_path):
     model = network(gain=30.0)
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=40, candidates=FEW)
@@ -400,28 +254,3 @@ def test_default_candidates_that_do_not_fit_stay_out():
 
     result = ni.auto_(Product(), learnable(), optimizer=sgd, budget=40)
     assert {c.name: c.failed for c in result.candidates}["LSUV"] != ""
-
-
-def test_optimizers_with_closures_and_attributes():
-    model = network()
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
-    result = ni.auto_(model, learnable(), optimizer=optimizer, budget=12, candidates=FEW)
-    assert result.steps > 0
-
-
-def test_a_scheduler_that_lowered_the_rate_is_told():
-    model = network()
-    optimizer = sgd(model.parameters())
-    ni.Warmup(warmup_steps=100).schedule(optimizer)
-    with pytest.warns(UserWarning, match="scheduler"):
-        ni.auto_(model, learnable(), optimizer=optimizer, budget=12, candidates=FEW)
-
-
-def test_a_shuffled_loader_leaves_the_random_state():
-    inputs, targets = learnable(1, 128)[0]
-    data = torch.utils.data.TensorDataset(inputs, targets)
-    loader = torch.utils.data.DataLoader(data, batch_size=20, shuffle=True)
-    model = network()
-    state = torch.get_rng_state()
-    ni.auto_(model, loader, optimizer=sgd, budget=12, candidates=FEW)
-    assert torch.equal(torch.get_rng_state(), state)

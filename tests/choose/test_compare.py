@@ -201,10 +201,10 @@ def test_nothing_changes_when_the_loss_raises(in_place, error, digits_like):
     def loss_fn(output, target):
         calls.append(1)
         if len(calls) > 3:
-            raise error
+            raise error("on purpose")
         return nn.functional.cross_entropy(output, target)
 
-    with pytest.raises(error):
+    with pytest.raises(error, match="on purpose"):
         in_place(model, digits_like, loss_fn, steps=6)
     assert_unchanged(before, model)
 

@@ -69,7 +69,7 @@ def test_shell_completion(shell, capsys):
         (["train", "--method", "nio:steps=x"], "`nio:steps=x`: Parameter `steps` should be an int"),
         (["train", "--model", "my.py:make"], "There is no file"),
         (["compare", "--methods", "nio:steps=x"], "`nio:steps=x`: Parameter `steps` should be"),
-        (["compare", "--methods", "kaiming+nio"], "name one rule or one method"),
+        (["compare", "--methods", "kaiming+nio"], "name one scheme or one method"),
         (["compare", "--base", "nio"], "Parameter `base` should be one of 'default', 'kaiming'"),
         (["compare", "--epochs", "-1"], "Parameter `epochs` should be an int of at least 0."),
         (["compare", "--batches", "1"], "Parameter `batches` should be an int of at least 2."),

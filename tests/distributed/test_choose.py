@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.utils.chosen import (
+from tests.distributed.chosen import (
     choose,
     choose_all,
     compare_on,

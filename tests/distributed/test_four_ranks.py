@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.distributed.failing import fail
 from tests.distributed.test_ranks import check
-from tests.utils.failing import fail
 from tests.utils.ranks import run
 from tests.utils.shared import CASES, solve_all
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.utils.interrupted_ranks import interrupted, interrupted_at_the_end
+from tests.distributed.interrupted_ranks import interrupted, interrupted_at_the_end
 from tests.utils.ranks import run
 
 

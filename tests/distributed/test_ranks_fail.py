@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.utils.failing import all_failures, cramped_on_one, fail, scales_in
+from tests.distributed.failing import all_failures, cramped_on_one, fail, scales_in
 from tests.utils.ranks import run
 
 WAYS = {

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from tests.distributed.wrapped import all_wrapped
 from tests.utils.moving import ni
 from tests.utils.ranks import run
 from tests.utils.shared import batches, plain
-from tests.utils.wrapped import all_wrapped
 
 
 def test_wrapped_models_on_two_ranks(tmp_path):

@@ -1,7 +1,6 @@
 """The agreement and its derivative against plain autograd, and what it says of networks."""
 
 import math
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.common.layout import BatchLayout, batch_layout
 from neuroinit.gradients import measures
 from neuroinit.gradients.agreement import differentiated
 from neuroinit.gradients.plan import make_plan
@@ -218,69 +216,6 @@ def test_adding_a_constant_to_the_answer_does_not_change_it():
     ]
     assert found[0].agreement == pytest.approx(found[1].agreement, rel=1e-9)
     assert found[1].cosine > found[0].cosine + 0.1
-
-
-# -- which part of a batch the targets are ---------------------------------------------------------
-
-
-class Pair(NamedTuple):
-    inputs: torch.Tensor
-    labels: torch.Tensor
-
-
-@pytest.mark.parametrize(
-    ("batch", "targets"),
-    [
-        ((torch.arange(4), torch.arange(4)), None),
-        ([torch.arange(4), torch.arange(4)], None),
-        ({"x": torch.arange(4), "labels": torch.arange(4)}, None),
-        ({"x": torch.arange(4), "y": torch.arange(4)}, "y"),
-        ((torch.arange(4), torch.arange(4), torch.arange(4)), 1),
-        (Pair(torch.arange(4), torch.arange(4)), "labels"),
-        ((torch.arange(4), [{"box": torch.tensor([i])} for i in range(4)]), None),
-    ],
-)
-def test_targets_move_and_inputs_stay(batch, targets):
-    found = BatchLayout(targets=targets).with_other_targets(batch, 1)
-    assert type(found) is type(batch)
-    values = list(found.values()) if isinstance(found, dict) else list(found)
-    moved = values[1]
-    if isinstance(moved, list):
-        moved = torch.cat([sample["box"] for sample in moved])
-    assert moved.tolist() == [1, 2, 3, 0]
-    assert values[0].tolist() == [0, 1, 2, 3]
-    assert all(value.tolist() == [0, 1, 2, 3] for value in values[2:])
-
-
-def test_several_targets_move_together():
-    batch = {"x": torch.arange(4), "y": torch.arange(4), "z": torch.arange(4)}
-    found = BatchLayout(targets=("y", "z")).with_other_targets(batch, 3)
-    assert [v.tolist() for v in found.values()] == [[0, 1, 2, 3], [3, 0, 1, 2], [3, 0, 1, 2]]
-
-
-@pytest.mark.parametrize("targets", [-1, 1.0, True, (), ("y", None)])
-def test_targets_of_a_wrong_kind(targets):
-    with pytest.raises(TypeError, match="Parameter `targets` should be the key or index"):
-        batch_layout(None, 0, targets)
-
-
-@pytest.mark.parametrize(
-    ("batch", "targets", "message"),
-    [
-        ({"x": torch.zeros(4)}, None, "are the targets\\? Name it"),
-        ({"x": torch.zeros(4)}, "y", "has no entry `targets = 'y'`"),
-        ((torch.zeros(4), torch.zeros(4)), 2, "has no entry `targets = 2`"),
-    ],
-)
-def test_targets_that_are_not_there(batch, targets, message):
-    with pytest.raises(ValueError, match=message):
-        BatchLayout(targets=targets).with_other_targets(batch, 1)
-
-
-def test_targets_cannot_be_permuted_through_a_custom_cut():
-    layout = BatchLayout(custom=lambda batch, start, stop: batch[start:stop])
-    with pytest.raises(ValueError, match="with `cut=` cannot be permuted"):
-        layout.with_other_targets(torch.zeros(4), 1)
 
 
 # -- where it cannot be had ------------------------------------------------------------------------

@@ -17,7 +17,8 @@ pytest.importorskip("lightning")
 pytest.importorskip("torchmetrics")
 pytest.importorskip("transformers")
 from neuroinit.integrations import lightning, transformers
-from tests.integrations import lightning_parts, transformers_parts
+from tests.integrations.lightning import parts as lightning_parts
+from tests.integrations.transformers import parts as transformers_parts
 
 CALLBACKS = [lightning.InitCallback, transformers.InitCallback]
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from neuroinit.kernels.broadcasting import broadcast_parameter
 from neuroinit.kernels.context import KernelContext, NotSeparableError, PieceParameters
-from tests.kernels.passes import assert_near, in_pieces, piece_by_piece
+from tests.kernels.passes.derivatives import assert_near, in_pieces, piece_by_piece
 
 INTERVALS = [(0, 1), (1, 4), (4, 6)]
 torch.manual_seed(0)

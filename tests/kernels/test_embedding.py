@@ -8,7 +8,7 @@ from torch import nn
 from neuroinit.kernels.context import KernelContext, NotSeparableError
 from neuroinit.kernels.embedding import embedding
 from neuroinit.kernels.function_mode import ReplacedLayers, differentiate
-from tests.kernels.passes import assert_near, in_pieces, piece_by_piece
+from tests.kernels.passes.derivatives import assert_near, in_pieces, piece_by_piece
 
 INTERVALS = [(0, 1), (1, 4), (4, 6)]
 INDEX = torch.tensor([[0, 3, 2], [1, 1, 4], [2, 0, 3], [4, 3, 0], [1, 2, 2], [3, 4, 1]])

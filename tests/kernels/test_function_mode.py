@@ -7,8 +7,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from neuroinit.kernels.context import KernelContext
-from neuroinit.kernels.function_mode import ReplacedLayers, _normalize, differentiate
-from tests.kernels.passes import context_of, ours, wanted
+from neuroinit.kernels.function_mode import ReplacedLayers, differentiate
+from tests.kernels.passes.derivatives import context_of, ours, wanted
 
 torch.manual_seed(0)
 X = torch.randn(3, 4, 5, 5)
@@ -75,12 +75,26 @@ def test_the_same_values_and_right_double_backwards(function):
 
 def test_normalized_zeros_have_a_second_derivative():
     zero = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
-    (g,) = torch.autograd.grad(_normalize(zero).sum(), zero, create_graph=True)
+    normalize = replaced(F.normalize)
+    (g,) = torch.autograd.grad(normalize(zero).sum(), zero, create_graph=True)
     (second,) = torch.autograd.grad(g.square().sum(), zero)
     torch.testing.assert_close(g.detach(), torch.full_like(g, 1e12))
     assert torch.isfinite(second).all()
     low = torch.zeros(2, 3, requires_grad=True)
-    assert torch.isfinite(torch.autograd.grad(_normalize(low, eps=0.0).sum(), low)[0]).all()
+    assert torch.isfinite(torch.autograd.grad(normalize(low, eps=0.0).sum(), low)[0]).all()
+
+
+def test_normalize_is_replaced_by_the_same_function():
+    normalize = replaced(F.normalize)
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.allclose(normalize(x, dim=-1), F.normalize(x, dim=-1), rtol=1e-12)
+    assert torch.allclose(normalize(x, p=1.0), F.normalize(x, p=1.0))
+    assert torch.autograd.gradgradcheck(lambda x: normalize(x, dim=-1), x)
+    zero = torch.zeros(2, 5, dtype=torch.float64, requires_grad=True)
+    ours, theirs = (
+        torch.autograd.grad(f(zero, dim=-1).sum(), zero)[0] for f in (normalize, F.normalize)
+    )
+    assert torch.allclose(ours, theirs)
 
 
 def test_layers_with_scales_are_ours():

@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.kernels.function_mode import ReplacedLayers
-from tests.kernels.passes import assert_near, in_pieces, ours, piece_by_piece, wanted
-from tests.kernels.zoo import CASES
+from tests.kernels.passes.derivatives import assert_near, in_pieces, ours, piece_by_piece, wanted
+from tests.kernels.passes.zoo import CASES
 
 
 def penalty(model, x):
@@ -180,17 +180,17 @@ def test_checkpointed_models_run_again_with_the_same_layers(name, kind):
     assert_near([found.derivative], [expected.derivative], 1e-8)
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda y, x: torch.autograd.grad(y, x),
-    lambda y, x: torch.autograd.grad(y.sum(), x, torch.ones(3)),
-    lambda y, x: torch.autograd.grad(y.sum(), [x.clone()]),
-    lambda y, x: torch.autograd.grad(y.sum().detach(), x),
-    lambda y, x: y.backward(),
+@pytest.mark.parametrize(("wrong", "message"), [
+    (lambda y, x: torch.autograd.grad(y, x), "only for scalar outputs"),
+    (lambda y, x: torch.autograd.grad(y.sum(), x, torch.ones(3)), "Mismatch in shape"),
+    (lambda y, x: torch.autograd.grad(y.sum(), [x.clone()]), "not have been used in the graph"),
+    (lambda y, x: torch.autograd.grad(y.sum().detach(), x), "does not require grad"),
+    (lambda y, x: y.backward(), "only for scalar outputs"),
 ])  # fmt: skip
-def test_wrong_calls_have_the_errors_of_torch(wrong):
+def test_wrong_calls_have_the_errors_of_torch(wrong, message):
     x = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(RuntimeError) as expected:
+    with pytest.raises(RuntimeError, match=message) as expected:
         wrong(2 * x, x)
-    with ReplacedLayers(), pytest.raises(RuntimeError) as found:
+    with ReplacedLayers(), pytest.raises(RuntimeError, match=message) as found:
         wrong(2 * x, x)
     assert str(found.value) == str(expected.value)

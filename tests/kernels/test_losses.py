@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from neuroinit.kernels.losses import _means, losses_of_pieces
+from neuroinit.kernels.losses import losses_of_pieces, means_of_pieces
 
 REGULAR = [(0, 2), (2, 4), (4, 6)]
 
@@ -39,7 +39,7 @@ def test_pieces_of_any_sizes_are_one_call_for_independent_samples():
 def test_means_of_pieces_of_any_sizes():
     losses = torch.arange(6, dtype=torch.float64) / 7
     wanted = torch.stack([losses[:2].mean(), losses[2:5].mean(), losses[5]])
-    assert torch.allclose(_means(losses, [2, 3, 1]), wanted, rtol=1e-15)
+    assert torch.allclose(means_of_pieces(losses, [2, 3, 1]), wanted, rtol=1e-15)
 
 
 def test_a_target_without_samples_is_left_to_a_loop():

@@ -7,25 +7,14 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.methods.updates import Position
-from tests.methods.cases import assert_close, placed, setting
-from tests.utils import rivals
+from tests.methods import rivals
+from tests.methods.cases import Keep, assert_close, placed, setting
 from tests.utils.architectures import case
 from tests.utils.engines import ENGINES
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:All-zero tensors", "ignore:The gradient norm is .* far above the bound"
 )
-
-
-class Keep:
-    """An update that keeps the gradient it is given, and moves nothing."""
-
-    def init(self, scales):
-        return {}
-
-    def step(self, scales, gradient, lr, constrained, state):
-        self.gradient = gradient
-        return scales, state
 
 
 OPTIONS = {

@@ -8,8 +8,8 @@ from torch import nn
 
 import neuroinit as ni
 from tests.methods.cases import running_statistics, setting
+from tests.methods.lsuv_oracle import lsuv
 from tests.utils.architectures import INNER_GRADIENT, case
-from tests.utils.lsuv_oracle import lsuv
 from tests.utils.oracles import training_copy
 
 

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 import neuroinit as ni
-from neuroinit.gradients.hessian import curvature_derivative
 from neuroinit.methods.updates import Position, TwoMomentAdam
-from tests.methods.cases import assert_close, placed, running_statistics, setting
-from tests.utils import rivals
+from tests.methods import rivals
+from tests.methods.cases import Keep, assert_close, placed, running_statistics, setting
 from tests.utils.architectures import case
 from tests.utils.engines import ENGINES
 from tests.utils.snapshots import assert_unchanged, snapshot
@@ -35,21 +34,20 @@ def frozen_but(names, model):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gradient_quotient(found, engine):
     build = found.build
-    method = ni.MetaInit(scales_of=None)
+    update = Keep()
+    method = ni.MetaInit(scales_of=None, update=update)
     felt = parameters_that_matter(found)
     found = dataclasses.replace(found, build=lambda: frozen_but(felt, build()))
     problem, batch, scales = placed(found, method)
     plan = method.plan(problem, batch, 4 if found.independent else None)
-    _, _, value, ours = curvature_derivative(
-        problem.at(scales), batch, plan, method._quotient, ENGINES[engine]
-    )
+    step = method.step(problem, batch, plan, ENGINES[engine], Position(scales, {}))
     named = dict(zip(problem.scaled, scales.tolist(), strict=True))
     model, raw = setting(found)
     expected, by_scale = rivals.quotient_derivative(
         getattr(model, "_orig_mod", model), raw, found.loss_fn, found.compute_loss, named
     )
-    assert float(value) == pytest.approx(expected, rel=1e-7)
-    assert_close(problem, ours, by_scale)
+    assert step.value == pytest.approx(expected, rel=1e-7)
+    assert_close(problem, update.gradient, by_scale)
 
 
 @pytest.mark.parametrize("name", ["plain", "batch_norm_2d", "tied_embedding", "conv_1d"])

@@ -156,7 +156,7 @@ def test_engines_and_microbatches_agree(digits_like, engine):
 def test_auto_streams_when_the_graphs_do_not_fit(small_model, digits_like, monkeypatch):
     assert ni.optimize(small_model, digits_like, method=ni.NIO(steps=1)).engine == "keep"
     monkeypatch.setattr(memory, "free_memory", lambda device: 1000)
-    with pytest.warns(UserWarning, match="A step needs about .* to be had"):
+    with pytest.warns(UserWarning, match="A step needs about .* available"):
         assert ni.optimize(small_model, digits_like, method=ni.NIO(steps=1)).engine == "stream"
 
 

@@ -123,14 +123,14 @@ class Boom(Exception):
 
 def failing_loader(batches, error):
     yield from batches[:2]
-    raise error
+    raise error("on purpose")
 
 
 @pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
 def test_nothing_changes_when_the_loader_raises(found, error):
     model, batches = build(found)
     before = snapshot(model)
-    with pytest.raises(error):
+    with pytest.raises(error, match="on purpose"):
         ni.nio_(
             model,
             failing_loader(batches, error),
@@ -154,10 +154,10 @@ def test_nothing_changes_when_the_loss_raises(error, when, engine):
     def loss_fn(output, target):
         calls.append(1)
         if len(calls) == when:
-            raise error
+            raise error("on purpose")
         return F.cross_entropy(output, target)
 
-    with pytest.raises(error):
+    with pytest.raises(error, match="on purpose"):
         ni.nio_(model, batches, loss_fn, engine=engine, steps=5, sub_batches=2, gamma=1.0)
     assert_unchanged(before, model)
 
@@ -167,9 +167,9 @@ def test_nothing_changes_when_a_callback_raises(small_model, digits_like, error)
     before = snapshot(small_model)
 
     def on_step(record):
-        raise error
+        raise error("on purpose")
 
-    with pytest.raises(error):
+    with pytest.raises(error, match="on purpose"):
         ni.nio_(small_model, digits_like, on_step=on_step, steps=3)
     assert_unchanged(before, small_model)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.utils.drawn import CALLS, Net, drawn, values_of
+from tests.sharded.drawn import CALLS, Net, drawn, values_of
 from tests.utils.ranks import run
 
 

@@ -5,10 +5,8 @@ import torch
 import torch.nn.functional as F
 
 import neuroinit as ni
-from tests.utils.architectures import CubeOnce
-from tests.utils.fsdp import METHOD, all_sharded, measured_after_a_pass, smooth
-from tests.utils.ranks import run
-from tests.utils.sharded_models import (
+from tests.sharded.fsdp import METHOD, all_sharded, measured_after_a_pass, smooth
+from tests.sharded.sharded_models import (
     all_unusual,
     parallel_scales,
     scales_of,
@@ -16,6 +14,8 @@ from tests.utils.sharded_models import (
     tokens,
     with_empty_shards,
 )
+from tests.utils.architectures import CubeOnce
+from tests.utils.ranks import run
 from tests.utils.shared import AGREEMENT, batches
 
 

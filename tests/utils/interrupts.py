@@ -57,8 +57,17 @@ def process_state():
         "autocast": torch.is_autocast_enabled("cpu"),
         "cudnn": torch.backends.cudnn.enabled,
         "handlers": [str(signal.getsignal(number)) for number in signals.SIGNALS],
-        "waiting": str(signals._state.waiting) + str(signals._state.depth),
+        "deferred": _deferred(),
     }
+
+
+def _deferred():
+    """What happens in `deferred`: it shows whether one is still open, or a signal is waiting."""
+    try:
+        with signals.deferred():
+            return [str(signal.getsignal(number)) for number in signals.SIGNALS]
+    except KeyboardInterrupt:
+        return "a signal was waiting"
 
 
 def optimized(found):

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from tests.utils import oracles, rivals
-from tests.utils.written_out import WrittenOut
+from tests.kernels.passes.written_out import WrittenOut
+from tests.methods import rivals
+from tests.utils import oracles
 from torch import nn
 
 import neuroinit as ni

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import transformers
-from tests.integrations.transformers_parts import METHOD, Data, gpt2, trainer, vit
+from tests.integrations.transformers.parts import METHOD, Data, gpt2, trainer, vit
 from torch import Tensor, nn
 
 import neuroinit as ni

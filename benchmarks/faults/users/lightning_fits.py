@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.integrations import lightning_parts as pl
-from tests.integrations import transformers_parts as hf
+from tests.integrations.lightning import parts as pl
+from tests.integrations.transformers import parts as hf
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.faults.users.checks import Case, refused, sure, told

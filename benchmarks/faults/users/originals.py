@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tests.methods import rivals
 from tests.methods.cases import running_statistics
+from tests.methods.lsuv_oracle import lsuv
 from tests.methods.test_gradinit import SEEN, normalized
 from tests.methods.test_lsuv import Far, drawn_start
-from tests.utils import rivals
 from tests.utils.architectures import case
-from tests.utils.lsuv_oracle import lsuv
 from torch import Tensor, nn
 
 import neuroinit as ni

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.integrations import transformers_parts as hf
+from tests.integrations.transformers import parts as hf
 from torch import nn
 
 from benchmarks.faults.users.checks import Case, sure, told, untold

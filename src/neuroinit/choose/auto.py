@@ -1,4 +1,4 @@
-"""``auto_``: chooses among several initializations by rollouts with the user's optimizer."""
+"""``auto_``: chooses among initializations by short trainings with the user's optimizer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction
 
 KEPT = 64  # most batches that are kept in memory
-BUDGET = 150  # training steps of all rollouts
+BUDGET = 150  # training steps of all short trainings
 NEAR_ZERO = 0.01  # factor of the last layers of residual branches
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def auto_(
 
     Under torch.distributed all processes call this function. Every rank trains on its own batches,
     with the mean gradient of all ranks, and scores are means over the batches of all ranks: all
-    ranks choose the same start, and end with the same parameters.
+    ranks choose the same candidate, and end with the same parameters.
 
     Args:
         model: Any module.
@@ -136,7 +136,7 @@ def auto_(
         layout = batch_layout(cut, batch_dim)
         with allowed():
             read = list(islice(batches, KEPT))
-        kept = _full(read, layout, all_ranks)
+        kept = full_batches(read, layout, all_ranks)
         check_values(kept)
         with others_frozen(unwrap(model), optimizer):
             set_random_state(all_ranks.first(random_state()))  # every rank draws the same values
@@ -154,7 +154,7 @@ def auto_(
     return found
 
 
-def _full(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
+def full_batches(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
     """Drop short batches, such as the last of a data loader, at equal places on every rank."""
     full = [2 * layout.size(b) >= layout.size(batches[0]) for b in batches]
     table = [json.loads(text) for text in ranks.texts(json.dumps(full))]

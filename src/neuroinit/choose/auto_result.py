@@ -14,12 +14,14 @@ from neuroinit.gradients.statistics.gradient_stats import Record
 from neuroinit.run.results.frames import records_frame
 from neuroinit.run.results.reported import Reported
 from neuroinit.run.results.result import Result
+from neuroinit.run.results.text import cell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 START = "the start itself"
-# factor of the learning rate; a winner that is worse than the start there is close to divergence
+# factor of the learning rate; a winner that is worse than the unchanged model at this rate is close
+# to divergence
 HIGHER_RATE = 2.0
 
 
@@ -107,11 +109,11 @@ class AutoResult(Reported):
         head += [f"at {HIGHER_RATE:g} x lr"] if at_higher_rate else []
         lines = []
         for c in sorted(self.candidates, key=_standing):
-            scores = [_cell(score) for score in c.scores]
+            scores = [cell(score) for score in c.scores]
             scores += ["-"] * (rounds - len(scores))
             finite = bool(c.learned) and math.isfinite(c.scores[-1])
-            scores += [_cell(c.learned[-1] if finite else None)] * known
-            scores += [_cell(c.higher_rate)] * at_higher_rate
+            scores += [cell(c.learned[-1] if finite else None)] * known
+            scores += [cell(c.higher_rate)] * at_higher_rate
             lines.append([c.name, *scores, str(c.steps), f"{c.seconds:.1f}"])
         return [*head, "steps", "seconds to make"], lines
 
@@ -159,7 +161,3 @@ class AutoResult(Reported):
 
 def _standing(record: CandidateRecord) -> tuple[int, float]:
     return -len(record.scores), record.scores[-1] if record.scores else math.inf
-
-
-def _cell(score: float | None) -> str:
-    return "-" if score is None else f"{score:.4g}"

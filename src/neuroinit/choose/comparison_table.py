@@ -14,6 +14,7 @@ from neuroinit.run.results.about import About
 from neuroinit.run.results.frames import records_frame
 from neuroinit.run.results.reported import Reported
 from neuroinit.run.results.result import StepRecord
+from neuroinit.run.results.text import cell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -246,4 +247,4 @@ def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
 
 
 def _cell(mean: float, deviation: float) -> str:
-    return "-" if math.isnan(mean) else f"{mean:.3g} ± {deviation:.2g}"
+    return cell(mean) if math.isnan(mean) else f"{cell(mean, 3)} ± {cell(deviation, 2)}"

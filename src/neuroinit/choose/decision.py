@@ -17,14 +17,14 @@ def decided(
     """The name of the candidate to apply, and the reason.
 
     Args:
-        last: What the rollouts of the last round have reached, by name.
+        last: The outcomes of the short trainings of the last round, by name.
         first_loss: The first training loss of the model as it is.
         higher_rate: The same as ``last`` at a higher learning rate, if that was tried.
     """
     judge = Judge(last[START], first_loss)
     best = judge.best(last)
     if not best:
-        return START, "no start trains with this optimizer; the model is left alone"
+        return START, "no candidate trains with this optimizer; the model is left alone"
     if best == START:
         return START, "no candidate is better; the model is left alone"
     reason = f"{judge.of(last[best])}; the start {judge.of_start()}"

@@ -1,4 +1,4 @@
-"""Successive halving of initializations by short trainings (rollouts)."""
+"""Successive halving of initializations by short trainings."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _OWN_VALUES = (
     "only one rank has. Call `auto_` on one rank, inside `with neuroinit.distributed.alone():`, "
     "and send its parameters to all."
 )
-TIMED = 3  # steps to measure the time of a training step if there are no rollouts
+TIMED = 3  # steps to measure the time of a training step if no candidate is trained
 NOTHING = "no candidate differs from it; the model is left alone"
 
 Candidate = Initialization | Sequence[Initialization]
 
 
 class Tournament:
-    """Candidates, their rollouts and what these reach on validation batches.
+    """Candidates, their short trainings, and the outcomes on validation batches.
 
     Args:
         model: The user's module.
@@ -134,7 +134,7 @@ class Tournament:
         """The results of methods, each applied before the next, and the values at the end."""
         results: list[Result] = []
         with self._restored(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about starts that may not be applied
+            warnings.simplefilter("ignore", UserWarning)  # about candidates that may not be applied
             for method in methods:
                 found = self._run(method)
                 found.apply_(self.model)
@@ -171,7 +171,7 @@ class Tournament:
         check_same_tensors(self.ranks, values, "parameters after `auto_`", _OWN_VALUES)
 
     def run(self, budget: int, bar: Progress) -> None:
-        """Successive halving with the start in every round; then two rollouts at a higher rate."""
+        """Successive halving with the start in every round; then two trainings at a higher rate."""
         alive = list(self.rollouts)
         if alive == [START]:
             self._train(self.rollouts[START], TIMED)
@@ -194,7 +194,7 @@ class Tournament:
             self.higher_rate = {name: self._at_higher_rate(name, steps) for name in (START, first)}
 
     def _at_higher_rate(self, name: str, steps: int) -> Outcome:
-        """The outcome of a rollout from the beginning at a higher learning rate."""
+        """The outcome of a short training from the beginning at a higher learning rate."""
         with self._restored():
             for result in self.results[name]:
                 result.apply_(self.model)
@@ -222,10 +222,9 @@ class Tournament:
         if rounds:
             last = {n: s[-1] for n, s in self.outcomes.items() if len(s) == rounds}
             winner, verdict = decided(last, self.rollouts[START].losses[0], self.higher_rate)
-        names = [START, *(n for n in self.seconds if n != START)]
         return AutoResult(
             winner=winner,
-            candidates=[self._record(name) for name in names],
+            candidates=[self._record(name) for name in self.seconds],
             verdict=verdict,
             results=self.results[winner],
             steps=self.done,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Union
 
 from neuroinit.cli.compare import compare
 from neuroinit.cli.demo import demo
@@ -25,6 +24,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare,
     "reproduce": reproduce,
 }
+TEXTS = {name: function.__doc__ or "" for name, function in COMMANDS.items()}  # none with -OO
 DESCRIPTION = (
     "Optimize the initialization of any PyTorch model before training it. "
     "`neuroinit COMMAND --help` shows the options of a command. `neuroinit --version` prints the "
@@ -65,16 +65,12 @@ def _parse_and_run(arguments: list[str]) -> None:
     with needs_extra("cli"):
         import tyro
     listed = not arguments or arguments[0] not in COMMANDS  # help then lists all commands
-    subcommands = []
     for name, function in COMMANDS.items():
-        text = function.__doc__ or ""
         # tyro wraps long lines, but also keeps line breaks: put every argument on one line
-        function.__doc__ = re.sub(r"\n {12}", " ", text)
-        description = text.splitlines()[0] if listed else None
-        conf = tyro.conf.subcommand(name, constructor=function, description=description)
-        subcommands.append(Annotated[Any, conf])  # as tyro's documentation has it
-    tyro.cli(  # type: ignore[call-overload]  # tyro knows no unions that are made at run time
-        Union[tuple(subcommands)],  # noqa: UP007
+        text = re.sub(r"\n {12}", " ", TEXTS[name])
+        function.__doc__ = text.splitlines()[0] if listed and text else text
+    tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
         prog="neuroinit",
         description=DESCRIPTION,
         args=arguments,

@@ -15,7 +15,7 @@ from neuroinit.experiments.models import build, check_name
 from neuroinit.experiments.training.config import Config
 from neuroinit.experiments.training.device import device
 from neuroinit.experiments.training.folder.files import without_nan
-from neuroinit.experiments.training.initializations import RULES, draw_weights_, rule_or_method
+from neuroinit.experiments.training.initializations import SCHEMES, draw_weights_, scheme_or_method
 from neuroinit.experiments.training.train import train_model
 
 
@@ -46,7 +46,7 @@ def compare(
         methods: Initializations: `default` (the weights of `--base`), `xavier`, `nio` and others,
             with settings as in `nio:steps=20`.
         base: The weights from which all methods start: `kaiming`, `default` for the model as built,
-            or another rule.
+            or another scheme.
         data: `digits`, `cifar10`, `cifar100` or `folder:PATH`.
         batch_size: Images per step, of the methods and of training.
         batches: Number of batches. Gradients are measured on the first; the methods use the others.
@@ -62,8 +62,8 @@ def compare(
         download: Download CIFAR if it is not there.
         json: Print the records as JSON.
     """
-    named = {method: rule_or_method(method) for method in methods}
-    check_choice("base", base, tuple(RULES))
+    named = {method: scheme_or_method(method) for method in methods}
+    check_choice("base", base, tuple(SCHEMES))
     for name, value, least in (("batches", batches, 2), ("seeds", seeds, 1), ("epochs", epochs, 0)):
         check_count(name, value, least)
     check_name(model)

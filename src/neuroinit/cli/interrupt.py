@@ -18,7 +18,7 @@ INTERRUPTED = "neuroinit: interrupted"
 def exit_on_interrupt() -> None:
     """If this process is the ``neuroinit`` command, let Ctrl-C end it with one line.
 
-    A parent process that ignores Ctrl-C has made this process ignore it, too, and that stays.
+    If a parent process has made this process ignore Ctrl-C, we do not change that.
     """
     if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit)

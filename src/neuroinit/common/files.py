@@ -62,8 +62,14 @@ def remove_temporary_files(path: str | os.PathLike[str], age: float = 0.0) -> No
                 left.unlink()
 
 
+_held: set[int] = set()  # handles of the locks of this process
+
+
 class FileLock:
-    """A lock on a path for one run at a time; the system releases it when a process ends.
+    """A lock on a path for one run at a time; the system releases it when the process ends.
+
+    Forked processes, such as the workers of a DataLoader, do not inherit it. Windows has no such
+    locks; there, nothing is locked.
 
     Args:
         path: The file to lock. The lock is another file, ``<path>.lock``.
@@ -74,11 +80,12 @@ class FileLock:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(f"{os.fspath(path)}.lock")
-        self._handle: int | None = self._opened()
+        self._handle: int | None = None
+        if os.name == "posix":
+            self._handle = self._opened()
+            _held.add(self._handle)
 
-    def _opened(self) -> int | None:
-        if os.name != "posix":  # Windows has no such locks
-            return None
+    def _opened(self) -> int:
         fcntl = importlib.import_module("fcntl")
         while True:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -95,11 +102,22 @@ class FileLock:
 
     def close(self) -> None:
         """Release the lock."""
-        if self._handle is not None:
+        if self._handle is not None and self._handle in _held:
+            _held.remove(self._handle)
             with contextlib.suppress(OSError):
                 self.path.unlink(missing_ok=True)
             os.close(self._handle)
-            self._handle = None
+
+
+def _drop_locks() -> None:
+    """In a forked process: close the handles of the parent's locks, which keeps the locks."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drop_locks)
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def _joined(
         ]:
             raise ValueError(
                 f"The batches of rank {rank} and rank 0 cannot be joined: {theirs} and {forms[0]}. "
-                "Tensors may differ in their number of rows only: pad to a common length."
+                "Tensors may differ only in the number of samples: pad to a common length."
             )
     wholes = []
     for k, tensor in enumerate(tensors):

@@ -197,7 +197,7 @@ class Stream(ExactEngine):
 
 
 def _runs(plan: Plan, passes: list[Pass], collector: Collector) -> list[list[Tensor]]:
-    """The gradients in runs if large ones need not be joined to one matrix, else none."""
+    """Groups of gradients, so that large ones are not copied; empty if one matrix is used."""
     if not plan.simple or len(passes) > 1 or passes[0].pieces is None:
         return []
     runs = runs_of(passes[0].gradients) if collector.problem.ranks.alone else []

@@ -1,7 +1,7 @@
 """Products with the Hessian of one sub-batch, and third derivatives, for GradInit and MetaInit.
 
 Sub-batch ``d`` of a plan has the gradient ``g = sum_s a_s g_s`` over its pieces, and the same holds
-for everything that is linear in the loss: ``H v = sum_s a_s H_s v``. No graph spans two pieces.
+for everything that is linear in the loss: ``H v = sum_s a_s H_s v``. A graph needs one piece only.
 """
 
 from __future__ import annotations

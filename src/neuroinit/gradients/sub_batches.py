@@ -11,14 +11,14 @@ from neuroinit.common.batches import Interval
 USUAL = 8  # default of NIO and of `gradient_stats`, so that their numbers are comparable
 
 
-def sub_batches(size: int, count: int, overlap: float, rule: str) -> list[Interval]:
+def sub_batches(size: int, count: int, overlap: float, split: str) -> list[Interval]:
     """Cut ``size`` samples into ``count`` intervals ``(start, stop)``.
 
     Args:
         size: Number of samples ``B``.
         count: Number of sub-batches ``D``.
         overlap: Overlap ratio ``r`` of the paper's Eq. 7.
-        rule: ``"cover"``, ``"paper"`` or ``"reference"``, see :data:`SPLITS`.
+        split: ``"cover"``, ``"paper"`` or ``"reference"``, see :data:`SPLITS`.
 
     Raises:
         ValueError: If there are fewer samples than sub-batches, or a sub-batch comes out empty.
@@ -32,11 +32,11 @@ def sub_batches(size: int, count: int, overlap: float, rule: str) -> list[Interv
             f"A batch of {size} samples cannot be cut into `sub_batches = {count}`. "
             "Use larger batches or fewer sub-batches."
         )
-    intervals = SPLITS[rule](size, count, overlap)
+    intervals = SPLITS[split](size, count, overlap)
     empty = [d for d, (start, stop) in enumerate(intervals) if start >= stop]
     if empty:
         raise ValueError(
-            f"`split = '{rule}'` leaves sub-batch {empty[0]} of {count} empty for {size} samples "
+            f"`split = '{split}'` leaves sub-batch {empty[0]} of {count} empty for {size} samples "
             f"and `overlap = {overlap}`. Use `split='cover'`, or another batch size."
         )
     return intervals

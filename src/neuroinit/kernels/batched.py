@@ -38,7 +38,8 @@ class Batched:
 
     def __init__(self, slices: RowSlices) -> None:
         self.sizes, self.most, self.equal = slices.sizes, slices.most, slices.equal
-        self.count, self._known = len(slices), slices.known
+        self.count = len(slices)
+        self._indices: dict[tuple[str, torch.device], Tensor] = {}
 
     def apart(self, x: Tensor, zeros: bool = True) -> Tensor:
         """``(pieces, n, ...)``, padded."""
@@ -107,11 +108,10 @@ class Batched:
     def _index(self, x: Tensor, name: str, rows: Callable[[], list[int]]) -> Tensor:
         """An index on the device of ``x``; copied there once."""
         key = name, x.device
-        if key not in self._known:
+        if key not in self._indices:
             index = torch.tensor(rows(), device="cpu")
-            self._known[key] = index.to(x.device, non_blocking=True)
-        found: Tensor = self._known[key]
-        return found
+            self._indices[key] = index.to(x.device, non_blocking=True)
+        return self._indices[key]
 
 
 def batched(x: Tensor, slices: Slices, most: int | None = None) -> Batched | None:
@@ -127,10 +127,9 @@ def batched(x: Tensor, slices: Slices, most: int | None = None) -> Batched | Non
     fits = slices.equal and (most is None or x.numel() <= most * len(slices))
     if not fits and x.device.type == "cpu":
         return None
-    if Batched not in slices.known:  # every layer asks for it
-        slices.known[Batched] = Batched(slices)
-    found: Batched = slices.known[Batched]
-    return found
+    if not isinstance(slices.known, Batched):  # every layer asks for it
+        slices.known = Batched(slices)
+    return slices.known
 
 
 def row_sums(x: Tensor, slices: Slices) -> Tensor:

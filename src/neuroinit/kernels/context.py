@@ -37,7 +37,7 @@ class RowSlices(list[slice]):
         sizes: The number of rows of every piece.
         most: The largest of them.
         equal: Whether all are the same.
-        known: What was computed from them, see ``batched.py``.
+        known: The conversion of ``batched.py``, once it was needed.
     """
 
     def __init__(self, slices: Iterable[slice]) -> None:
@@ -45,7 +45,7 @@ class RowSlices(list[slice]):
         self.sizes = [s.stop - s.start for s in self]
         self.most = max(self.sizes)
         self.equal = min(self.sizes) == self.most
-        self.known: dict[Any, Any] = {}
+        self.known: object = None
 
 
 Slices = RowSlices | None

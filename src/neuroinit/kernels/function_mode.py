@@ -173,7 +173,7 @@ def differentiate_graphs(
     return differentiate(with_graph, inputs, directions, create_graph, retain_graph, context)
 
 
-# -- the same values, from operators with right derivatives ---------------------------------------
+# -- the same values, from operators with correct derivatives -------------------------------------
 
 
 def _normalize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -66,19 +66,27 @@ def inner_backward(
     return (found,)
 
 
-def _tensors(part: Any) -> tuple[Tensor, ...] | None:
+def _tensors(part: object) -> tuple[Tensor, ...] | None:
     """A tensor or a sequence or dict of them as a tuple; ``None`` for anything else."""
     if isinstance(part, Tensor):
         return (part,)
-    found = tuple(part.values() if isinstance(part, dict) else part)
+    entries = part.values() if isinstance(part, dict) else part
+    if not isinstance(entries, Iterable):
+        return None
+    found = tuple(entries)
     return found if all(isinstance(t, Tensor) for t in found) else None
 
 
-def _vectors(outputs: Sequence[Tensor], given: Any) -> tuple[Tensor | None, ...] | None:
+def _vectors(outputs: Sequence[Tensor], given: object) -> tuple[Tensor | None, ...] | None:
     """The gradients of the outputs, with torch's defaults; ``None`` if torch would raise."""
-    if given is None or isinstance(given, Tensor):
-        given = [given] * (1 if given is not None else len(outputs))
-    vectors = tuple(given)
+    if given is None:
+        vectors: tuple[Tensor | None, ...] = (None,) * len(outputs)
+    elif isinstance(given, Tensor):
+        vectors = (given,)
+    elif isinstance(given, Iterable):
+        vectors = tuple(given)
+    else:
+        return None
     if len(vectors) != len(outputs):
         return None
     found = []

@@ -112,7 +112,7 @@ def losses_of_pieces(
         return None
     sizes = [stop - start for start, stop in pieces]
     if independent and len(set(sizes)) > 1:
-        return _means(_losses_of_equal_pieces(loss_fn, output, target, len(output)), sizes)
+        return means_of_pieces(_losses_of_equal_pieces(loss_fn, output, target, len(output)), sizes)
     if 2 * len(set(sizes)) > len(sizes):
         return None
     found: dict[int, Tensor] = {}
@@ -128,7 +128,7 @@ def losses_of_pieces(
     return torch.stack([found[k] for k in range(len(pieces))])
 
 
-def _means(losses: Tensor | None, sizes: Sequence[int]) -> Tensor | None:
+def means_of_pieces(losses: Tensor | None, sizes: Sequence[int]) -> Tensor | None:
     """The mean loss of every piece, from the losses of samples, as one matrix product."""
     if losses is None:
         return None

@@ -18,9 +18,8 @@ ORDERING = {"sort", "argsort", "index_select", "_pack_padded_sequence"}
 class SampleOrder:
     """Notes in which order samples are packed.
 
-    The order is unknown if samples may have been put in another order before by other means than
-    the sort whose lengths are packed. Objects are kept with their ids, so that no other object gets
-    the id.
+    The order is unknown if the model may have reordered samples by anything but the sort of the
+    packed lengths. Objects are kept with their ids, so that no other object gets the id.
     """
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ class GradInit(Method):
         through_update: Differentiate ``A(g)`` as well.
         overlap: Fraction of the samples of ``S~`` that are also in ``S``. With one half, a batch of
             192 samples gives two sub-batches of 128.
-        update: The update rule of the scales.
+        update: The update of the scales.
         gradients_of: ``gradients_of(module, key, tensor)``: whether a parameter counts in the norm
             and moves in the trial step; ``None`` for all trainable ones.
         min_bias_scale: Lower bound of the scales of names with ``bias``; ``None`` for
@@ -169,7 +169,7 @@ class GradInit(Method):
         return lower_bounds(names, self.min_scale, self.min_bias_scale)
 
     def start(self, problem: Problem) -> tuple[Tensor, State]:
-        """All scales one, and the state of the update rule."""
+        """All scales one, and the state of the update."""
         return problem.unit_scales, self.update.init(problem.unit_scales)
 
     def plan(self, problem: Problem, batch: Batch, microbatch: int | None) -> Plan:

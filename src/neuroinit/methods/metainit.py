@@ -53,7 +53,7 @@ class MetaInit(Method):
         lr: Step size of a norm; with an ``update``, of a scale.
         momentum: Momentum of the steps.
         eps: Added to the denominators, so that they are not zero.
-        update: An update rule of the scales in place of the steps above.
+        update: An update of the scales, such as ``TwoMomentAdam()``, in place of the steps above.
         scales_of: ``scales_of(module, key, tensor)``: which parameters get a scale; ``None`` for
             all. By default tensors of two dimensions or more.
         batch_stats: BatchNorm uses the statistics of the ``"batch"``, or its ``"running"``
@@ -115,7 +115,7 @@ class MetaInit(Method):
         return lower_bounds(names, float("-inf") if self.sign_flips else self.min_scale, None)
 
     def start(self, problem: Problem) -> tuple[Tensor, State]:
-        """All scales one, and zero velocities or the state of the update rule."""
+        """All scales one, and zero velocities or the state of the update."""
         scales = problem.unit_scales
         if self.update is not None:
             return scales, self.update.init(scales)

@@ -1,4 +1,4 @@
-"""Small residual branches: GPT-2's rule for any model.
+"""Small residual branches, as in GPT-2, for any model.
 
 Radford et al., *Language Models are Unsupervised Multitask Learners*, 2019, Sec. 2.3: the weights
 of residual layers are divided by the root of the number of these layers. Their released code draws

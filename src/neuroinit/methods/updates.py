@@ -1,4 +1,4 @@
-"""Update rules: how a derivative by the scales moves them. Also their lower bound."""
+"""Updates: how a derivative by the scales moves them. Also their lower bound."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Position:
 
 @runtime_checkable
 class Update(Protocol):
-    """An update rule: moves the scales against a gradient. Its state is a dict of tensors."""
+    """An update: moves the scales against a gradient. Its state is a dict of tensors."""
 
     def init(self, scales: Tensor) -> State:
         """The state before the first step."""
@@ -49,7 +49,7 @@ class Update(Protocol):
             gradient: The derivative of the objective by the scales.
             lr: The step size.
             constrained: Whether the objective is the gradient norm, because it exceeds its bound.
-            state: The rule's state.
+            state: The state of the update.
 
         Returns:
             The scales after the step, not yet clamped, and the new state.
@@ -58,8 +58,8 @@ class Update(Protocol):
 
 
 def check_update(update: object) -> None:
-    """Raise a TypeError for anything that is not an update rule."""
-    check_instance("update", update, Update, "an update rule such as `TwoMomentAdam()`")
+    """Raise a TypeError for anything that is not an update."""
+    check_instance("update", update, Update, "an update such as `TwoMomentAdam()`")
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class TwoMomentAdam:
         s   <- beta2 s   + (1 - beta2) g^2
         w   <- w - lr * m_k / (1 - beta1^t_k) / (sqrt(s / (1 - beta2^(t_0 + t_1))) + eps)
 
-    This is the rule of the released code of GradInit (its image classifiers) and of NIO. GradInit's
-    code for fairseq has a second moment ``s_k`` for each kind as well, corrected by ``t_k``: that
-    is ``shared=False``.
+    This is the update of the released code of GradInit (its image classifiers) and of NIO.
+    GradInit's code for fairseq has a second moment ``s_k`` for each kind as well, corrected by
+    ``t_k``: that is ``shared=False``.
 
     Args:
         clip: Bound of every entry of the gradient.
@@ -164,11 +164,11 @@ class OneScale:
     """One scale for the whole network: every scale takes the same step.
 
     Args:
-        update: The update rule. It gets the derivative by the common factor,
+        update: An update. It gets the derivative by the common factor,
             ``dL/dc = sum_k dL/dw_k`` for ``w_k = c``, in place of every ``dL/dw_k``.
 
     Raises:
-        TypeError: If ``update`` is not an update rule.
+        TypeError: If ``update`` is not an update such as ``TwoMomentAdam()``.
 
     Example:
         >>> scales, gradient = torch.ones(2), torch.tensor([0.5, 0.25])
@@ -182,7 +182,7 @@ class OneScale:
         check_update(self.update)
 
     def init(self, scales: Tensor) -> State:
-        """The state of the update rule."""
+        """The state of ``update``."""
         return self.update.init(scales)
 
     def step(

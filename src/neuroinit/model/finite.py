@@ -29,7 +29,7 @@ def check_losses(losses: Tensor) -> None:
     if len(bad):
         raise NonFiniteError(
             f"The loss is not finite: {bad[0].item()}. The initial weights are too large, the "
-            "inputs are not finite, or the learning rate `lr` of the scales is too high."
+            "inputs are not finite, or the step size `lr` of the scales is too large."
         )
 
 

@@ -34,7 +34,7 @@ from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.distributed.ranks import ALONE, Ranks
 from neuroinit.model.arguments.validation import (
     check_callables,
-    check_finite,
+    check_finite_parameters,
     check_pair,
     check_parameters,
 )
@@ -112,7 +112,7 @@ class Problem:
         self.drawn = selection.draws(self.model) if selection.draws else {}
         norms = zip(self.original.items(), quick_norms(list(self.original.values())), strict=True)
         self._unusual = {n: t for (n, t), norm in norms if not 0 < norm < math.inf}
-        check_finite({n: t for n, t in self._unusual.items() if n not in self.drawn})
+        check_finite_parameters({n: t for n, t in self._unusual.items() if n not in self.drawn})
         fresh = {n: self._fresh_values(n, draw) for n, draw in self.drawn.items()}
         self.start = {**self.original, **fresh}
         self.device = self.start[self.trainable[0]].device

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER = "#b3452c", "#1f6f8b"  # readable in print and to colour-blind eyes
 INK, SOFT, LINE = "#1d2329", "#59636e", "#d0d6dc"  # text, axes, grid
-# One colour and one kind of line for each method, so that no colour has to be told from another.
+# Every method has its own colour and line style, so that lines can be told apart without colour.
 METHODS = (AFTER, BEFORE, "#6a4c9c", "#2f7d4f", "#9a6a00", "#b0307a", "#4d5965", "#0057b8")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 COLUMN = 3.25  # inches: one column of a two-column paper
@@ -67,21 +67,21 @@ def one_column(rows: int = 1, height: float = 1.5) -> tuple[Figure, list[Axes]]:
     return made, list(axes.flat)
 
 
-def legend_above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
-    """A legend above the axes, without a frame."""
+def legend_above(ax: Axes, handles: Sequence[Artist] | None = None, **changes: object) -> None:
+    """A legend above the axes, without a frame; ``changes`` are keywords of ``Axes.legend``."""
+    look: dict[str, object] = {
+        "fontsize": SMALL,
+        "labelcolor": INK,
+        "frameon": False,
+        "ncols": 4,
+        "loc": "lower right",
+        "bbox_to_anchor": (1.0, 1.0),
+        "borderaxespad": 0.1,
+        "handlelength": 1.6,
+        "columnspacing": 1.0,
+    }
     given = {} if handles is None else {"handles": list(handles)}
-    ax.legend(
-        **given,
-        fontsize=SMALL,
-        labelcolor=INK,
-        frameon=False,
-        ncols=4,
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        borderaxespad=0.1,
-        handlelength=1.6,
-        columnspacing=1.0,
-    )
+    ax.legend(**look | given | changes)
 
 
 def log_axis(axis: XAxis | YAxis) -> None:
@@ -121,7 +121,7 @@ def plain_number(value: float) -> str:
 
 
 def drawable(values: Sequence[float], log: bool) -> list[float]:
-    """The values, with ``nan`` (a gap) for those that the axis has no place for."""
+    """The values; ``nan`` (a gap) for those that are not finite, or not positive on a log axis."""
     return [v if math.isfinite(v) and (v > 0 or not log) else math.nan for v in values]
 
 

@@ -12,10 +12,8 @@ from neuroinit.common.checks import check_choice
 from neuroinit.plots.steps import LABELS
 from neuroinit.plots.style import (
     DASHES,
-    INK,
     METHODS,
     NORMAL,
-    SMALL,
     legend_above,
     log_axis,
     one_column,
@@ -161,15 +159,7 @@ def _lines(
     if log:
         log_axis(ax.yaxis)
     ax.locator_params(axis="x", integer=True)
-    ax.legend(
-        fontsize=SMALL,
-        labelcolor=INK,
-        frameon=False,
-        ncols=2,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        handlelength=2.6,
-    )
+    legend_above(ax, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=2.6)
     return made, ax
 
 
@@ -190,6 +180,6 @@ def _draw_curves(
         ax.plot(finite, label=own, color=color, lw=linewidth, alpha=alpha, ls=linestyle)
         if finite and len(finite) < len(curve):
             ax.plot(len(finite) - 1, finite[-1], marker="x", color=color, ms=6)
-        elif curve and not finite:  # the first value already is not finite: on the upper edge
+        elif curve and not finite:  # draw the cross at the upper edge
             edge = ax.get_xaxis_transform()
             ax.plot(0, 1, marker="x", color=color, ms=6, transform=edge, clip_on=False)

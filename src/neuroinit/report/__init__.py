@@ -29,7 +29,7 @@ def page(shown: object, title: str) -> str:
 
 @singledispatch
 def note(shown: object) -> str:
-    """What a notebook shows of a result, a comparison, or a choice, as HTML."""
+    """A result, a comparison or a choice for a notebook, as HTML."""
     raise TypeError(f"There is no note about a `{type(shown).__name__}`.")
 
 

@@ -12,11 +12,11 @@ from neuroinit.plots.style import plain_number
 from neuroinit.run.results.result import Result
 
 UNKNOWN = "–"  # noqa: RUF001  (a dash, as tables have it)
-SHORT = 8  # rows that are seen at one glance
+SHORT = 8  # rows; shorter tables get no search field
 
 
 def number(value: object) -> str:
-    """A number for people; text stays as it is.
+    """A number as text for readers; text stays as it is.
 
     Example:
         >>> number(0.23456), number(3812345.6), number(float("nan")), number("auto")

@@ -10,7 +10,7 @@ from html import escape
 
 from neuroinit.choose.auto_result import AutoResult
 from neuroinit.choose.comparison_table import Comparison
-from neuroinit.report import words
+from neuroinit.report import remarks, words
 from neuroinit.report.html import before_and_after
 from neuroinit.report.verdict import judge
 from neuroinit.run.results.result import Result
@@ -24,7 +24,7 @@ def result_note(result: Result) -> str:
     rows = before_and_after(result, measured_rows(result))
     measured = result.before or result.after
     table = _table(("", "before", "after"), rows) if measured else ""
-    note = words.cosine_note(result, verdict)
+    note = remarks.cosine_note(result, verdict)
     return _note(first, words.headline(result, verdict), table, note)
 
 

@@ -42,7 +42,7 @@ def chart(name: str, figure: Figure, title: str, description: str) -> str:
         name: Prefix of the ids in it; every chart of a page needs another one.
         figure: What to draw.
         title: What it shows, in a few words: its caption, and its name for screen readers.
-        description: What there is to see, for screen readers and below the caption.
+        description: For screen readers; also shown below the caption.
     """
     return (
         f'<figure class="chart"><figcaption><strong>{escape(title)}</strong> '

@@ -108,7 +108,7 @@ def _fitting(
     if need.samples > 1 and not plan.one_forward and samples_are_independent(problem, batch):
         microbatch = need.samples_within(limit)
     if need.streamed(microbatch or need.samples) > limit:
-        found = "to be had" if memory_limit is None else "of `memory_limit`"
+        found = "available" if memory_limit is None else "of `memory_limit`"
         problem.warn_once(
             f"A step needs about {_megabytes(need.streamed(microbatch or need.samples))}, more "
             f"than {_megabytes(limit)} {found}. Smaller pieces are not possible; use a smaller "

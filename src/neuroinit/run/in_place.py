@@ -41,8 +41,8 @@ def nio_(
     Args:
         model: Any module.
         batches: Batches as for :func:`optimize`.
-        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression: the limits
-            of the rule are multiples of the loss at small weights.
+        loss_fn: ``loss_fn(output, target)``. Standardize the targets of a regression:
+            ``explodes`` and ``dead`` are thresholds relative to the loss at small weights.
         optimizer: The optimizer that you will train with, or a function of parameters that makes
             it. If its first step would be too long, all weights are shrunk. The result is checked,
             see ``verify``.
@@ -52,7 +52,7 @@ def nio_(
             every layer has unit variance, or both; if the model learns nothing, also GPT-2's scales
             (``SmallBranches(std=0.02)``). If there are no other scales, half of the result is
             tried. The trainings are judged by the loss and by what they have learned about the
-            inputs. The best start is applied, or nothing; ``result.verified`` says which.
+            inputs. The best one is applied, or nothing; ``result.verified`` says which.
         **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
             :func:`optimize`, for example ``compute_loss=`` or ``engine=``.
 

@@ -1,8 +1,8 @@
-"""Which of several short trainings is the best, from what they reach on validation batches.
+"""Which of several short trainings is the best, by validation loss.
 
 1. A training that diverges, or that has learned nothing about its inputs, never wins.
-2. If the training of the unchanged model is of this kind, the start that has learned most wins.
-3. Else the start with the lowest score ``L - I`` wins, see :class:`Outcome`.
+2. If the training of the unchanged model is of this kind, the one that has learned most wins.
+3. Else the training with the lowest score ``L - I`` wins, see :class:`Outcome`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DIVERGED = 2.0  # a loss above this multiple of the first loss
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares starts with the model as it is.
+    """Compares short trainings of candidates with that of the model as it is.
 
     Args:
         start: The outcome of the model as it is.
@@ -57,13 +57,13 @@ class Judge:
         return lead(self.start.scores, outcome.scores)
 
     def of(self, outcome: Outcome) -> str:
-        """What a start reaches, as a clause; what it has learned if the model learns nothing."""
+        """Text such as ``loss 0.5``; what was learned, too, if the unchanged one learns nothing."""
         counts = outcome.learned and self.start.learned_nothing and not self.diverges(self.start)
         learned = f" (learned {mean(outcome.learned):.2g})" if counts else ""
         return f"loss {outcome.loss:.4g}{learned}"
 
     def of_start(self) -> str:
-        """What the model as it is reaches, as a clause."""
+        """The loss of the model as it is, as text: ``reaches 0.5``, or ``diverges``."""
         if self.diverges(self.start):
             return "diverges"
         nothing = " and learns nothing about its inputs" if self.start.learned_nothing else ""

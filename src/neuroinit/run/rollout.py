@@ -1,4 +1,4 @@
-"""Rollouts: short trainings of copies of a model's parameters, with the user's optimizer.
+"""Short trainings of copies of a model's parameters, with the user's optimizer.
 
 With several ranks, each rank computes the gradient of its batch, and all take a step with the mean
 gradient of all samples, as DistributedDataParallel does. Scores are means over the samples of all
@@ -25,13 +25,14 @@ from neuroinit.model.arguments.optimizers import OptimizerLike, twin_of
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
-VALIDATION_BATCHES = 4  # on which every rollout is evaluated
-NOTHING = 1e-3  # of the loss; of starts that learned less, 2 of 93 trained (docs/evidence/defaults)
+VALIDATION_BATCHES = 4  # on which every short training is evaluated
+# share of the loss; of 93 candidates that learned less, 2 trained (docs/evidence/defaults.md)
+NOTHING = 1e-3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a rollout has reached on the validation batches.
+    """The losses of a short training on the validation batches.
 
     Args:
         losses: The loss ``L`` of every batch.
@@ -63,7 +64,7 @@ class Outcome:
 
 
 class Rollout:
-    """The training of one candidate.
+    """The short training of one candidate.
 
     Args:
         problem: The model and its loss; its ranks train together.

@@ -17,9 +17,9 @@ are measured on other batches:
 depend on the inputs. Such a network can still lower its loss, by learning how frequent each target
 is. So the *score* of a training is ``L - I``.
 
-The best start (:mod:`neuroinit.run.judging`) replaces a model that diverges or learns nothing. A
-model that learns is replaced if the score of the best start is lower by more than the noise between
-batches. How this rule was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
+The best one (:mod:`neuroinit.run.judging`) replaces a model that diverges or learns nothing. A
+model that learns is replaced if the score of the best one is lower by more than the noise between
+batches. How this was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from neuroinit.run.rollout import Outcome, Rollout, split_batches
 
 STEPS = 12  # steps of a training
 MOST = 4  # trainings besides that of the model as it is
-STANDARD_ERRORS = 1.0  # by which the score of a start has to be lower
+STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
 WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
 BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
 BOTH = "layer by layer, with small residual branches"
@@ -64,8 +64,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Option:
-    """What is tried.
+class Candidate:
+    """A candidate: fresh values and scales.
 
     Args:
         result: The statistics before and after, and the fresh values, are those of this result.
@@ -98,58 +98,58 @@ def verified(
         layout: Where the samples are in a batch.
         progress: Show a progress bar.
     """
-    first, options = results[WHOLE], _options(results)
-    if not options:
+    first, candidates = results[WHOLE], _candidates(results)
+    if not candidates:
         return first
     with isolated(), others_frozen(unwrap(model), optimizer):
         problem = Problem(model, loss_fn, compute_loss, ranks=ranks(), layout=layout)
-        total = STEPS * min(1 + MOST, 1 + len(options))
+        total = STEPS * min(1 + MOST, 1 + len(candidates))
         with (
             Progress("verifying", total, progress and problem.ranks.rank == 0) as bar,
             problem.ranks.together(),
         ):
-            trial = _Trial(problem, batches, optimizer, bar)
-            if trial.judge.start_fails:
-                options = _with_gpt2(options, problem)
-            name, reason = trial.decide(options)
+            trainings = _ShortTrainings(problem, batches, optimizer, bar)
+            if trainings.judge.start_fails:
+                candidates = _with_gpt2(candidates, problem)
+            name, reason = trainings.decide(candidates)
             problem.ranks.end()
     if problem.ranks.rank == 0:
         log.info("The result is %s.", reason)
     if not name:
         return _unchanged(first, problem, reason)
-    return _applied(first, options[name], problem, reason)
+    return _applied(first, candidates[name], problem, reason)
 
 
-def _options(results: Mapping[str, Result]) -> dict[str, Option]:
-    """What is tried, by name; at most four."""
+def _candidates(results: Mapping[str, Result]) -> dict[str, Candidate]:
+    """The candidates by name; at most four."""
     found = {name: result for name, result in results.items() if _changes(result)}
-    options = {n: Option(found[n], found[n].scales) for n in (WHOLE, BRANCHES) if n in found}
+    candidates = {n: Candidate(found[n], found[n].scales) for n in (WHOLE, BRANCHES) if n in found}
     if BRANCHES in found:
         small = found[BRANCHES]
-        options[SMALLER_BRANCHES] = Option(small, _power(small.scales, 2.0))
+        candidates[SMALLER_BRANCHES] = Candidate(small, _power(small.scales, 2.0))
     if LAYERS in found:
         layers, small_branches = found[LAYERS], found.get(BRANCHES)
         if small_branches is None:
-            options[LAYERS] = Option(layers, layers.scales)
+            candidates[LAYERS] = Candidate(layers, layers.scales)
         else:
             both = {n: s * small_branches.scales.get(n, 1.0) for n, s in layers.scales.items()}
-            options[BOTH] = Option(layers, both)
-    if list(options) == [WHOLE]:
-        options[HALF] = Option(found[WHOLE], _power(found[WHOLE].scales, 0.5))
-    return options
+            candidates[BOTH] = Candidate(layers, both)
+    if list(candidates) == [WHOLE]:
+        candidates[HALF] = Candidate(found[WHOLE], _power(found[WHOLE].scales, 0.5))
+    return candidates
 
 
-def _with_gpt2(options: dict[str, Option], problem: Problem) -> dict[str, Option]:
-    """The options with GPT-2's scales, if there are residual branches and embeddings.
+def _with_gpt2(candidates: dict[str, Candidate], problem: Problem) -> dict[str, Candidate]:
+    """The candidates with GPT-2's scales, if there are residual branches and embeddings.
 
-    They take the place of the smaller branches if there would be more than ``MOST`` options.
+    They take the place of the smaller branches if there would be more than ``MOST`` candidates.
     """
-    small = options.get(BRANCHES)
+    small = candidates.get(BRANCHES)
     if small is None or not any(isinstance(m, EMBEDDINGS) for m in problem.model.modules()):
-        return options
+        return candidates
     factors = factors_to(GPT2_STD, problem)
     scales = {name: scale * factors.get(name, 1.0) for name, scale in small.scales.items()}
-    found = {**options, GPT2: Option(small.result, scales)}
+    found = {**candidates, GPT2: Candidate(small.result, scales)}
     return (
         found if len(found) <= MOST else {n: o for n, o in found.items() if n != SMALLER_BRANCHES}
     )
@@ -163,7 +163,7 @@ def _changes(result: Result) -> bool:
     return bool(result.drawn) or any(scale != 1 for scale in result.scales.values())
 
 
-class _Trial:
+class _ShortTrainings:
     def __init__(
         self, problem: Problem, batches: list[Batch], optimizer: OptimizerLike, bar: Progress
     ) -> None:
@@ -175,11 +175,11 @@ class _Trial:
         start, losses = self._trained("training the model as it is", problem.original)
         self.judge = Judge(start, losses[0])
 
-    def decide(self, options: Mapping[str, Option]) -> tuple[str, str]:
-        """The name of the best option, or ``""`` if none is better; and the reason."""
+    def decide(self, candidates: Mapping[str, Candidate]) -> tuple[str, str]:
+        """The name of the best candidate, or ``""`` if none is better; and the reason."""
         outcomes = {
-            name: self._trained(f"training the result, {name}", self._values(option))[0]
-            for name, option in options.items()
+            name: self._trained(f"training the result, {name}", self._values(candidate))[0]
+            for name, candidate in candidates.items()
         }
         best = self.judge.best(outcomes)
         if not best or not (self.judge.start_fails or self._ahead(outcomes[best])):
@@ -193,12 +193,12 @@ class _Trial:
         gain, noise = self.judge.lead(outcome)
         return gain > STANDARD_ERRORS * noise
 
-    def _values(self, option: Option) -> dict[str, Tensor]:
-        """The parameters of an option, fresh values included."""
+    def _values(self, candidate: Candidate) -> dict[str, Tensor]:
+        """The parameters of a candidate, fresh values included."""
         values = dict(self.problem.original)
-        for name, draw in option.result.drawn.items():
+        for name, draw in candidate.result.drawn.items():
             values[name] = draw.like(values[name])
-        for name, scale in option.scales.items():
+        for name, scale in candidate.scales.items():
             values[name] = values[name] * scale
         return values
 
@@ -220,14 +220,14 @@ def _unchanged(result: Result, problem: Problem, reason: str) -> Result:
     )
 
 
-def _applied(first: Result, option: Option, problem: Problem, reason: str) -> Result:
-    """The result of a method, with what an option applies."""
-    found = option.result
-    as_measured = option.scales == found.scales
+def _applied(first: Result, candidate: Candidate, problem: Problem, reason: str) -> Result:
+    """The result of a method, with what a candidate applies."""
+    found = candidate.result
+    as_measured = candidate.scales == found.scales
     return dataclasses.replace(
         first,
-        scales=option.scales,
-        digests=found.digests if as_measured else _digests(found, problem, option.scales),
+        scales=candidate.scales,
+        digests=found.digests if as_measured else _digests(found, problem, candidate.scales),
         drawn=found.drawn,
         before=found.before,
         after=found.after if as_measured else None,

@@ -24,12 +24,12 @@ def test_costs_download_their_data(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "load", load)
     config = replace(SIZES["small"].cifar, method="nio:steps=1")
     with pytest.raises(FileNotFoundError, match="cifar10 in here, download True"):
-        costs._measure(config, Path("here"), True, 1, 1)
+        costs.measure(config, Path("here"), True, 1, 1)
 
 
 def test_a_rule_has_no_steps_to_measure():
     with pytest.raises(ValueError, match="`kaiming` takes no steps"):
-        costs._measure(SIZES["smoke"].cifar, Path("here"), False, 1, 1)
+        costs.measure(SIZES["smoke"].cifar, Path("here"), False, 1, 1)
 
 
 def _killed(*arguments):
@@ -37,7 +37,7 @@ def _killed(*arguments):
 
 
 def test_a_measurement_that_is_killed_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(costs, "_measure", _killed)
+    monkeypatch.setattr(costs, "measure", _killed)
     config = replace(SIZES["smoke"].cifar, method="nio:steps=1")
     with pytest.raises(MemoryError, match=r"was killed.*--init-batch-size"):
         cost(config, Workspace(tmp_path))

@@ -6,18 +6,18 @@ import torch
 from neuroinit.experiments.models import build
 from neuroinit.experiments.training.initializations import (
     METHODS,
-    RULES,
+    SCHEMES,
     Parsed,
     initialize_,
     learned_method,
     parse,
-    rule_or_method,
+    scheme_or_method,
 )
 
 
 def test_rules_and_methods_are_names():
     assert {parse(name).method for name in METHODS} == set(METHODS)
-    assert {parse(name).rule for name in RULES} == set(RULES)
+    assert {parse(name).scheme for name in SCHEMES} == set(SCHEMES)
     assert parse("default+nio:steps=2") == Parsed("default", "nio", {"steps": 2})
 
 
@@ -47,7 +47,7 @@ def test_presets():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("magic", r"no initialization `magic`\. Choose a rule \(default, kaiming"),
+        ("magic", r"no initialization `magic`\. Choose a scheme \(default, kaiming"),
         ("kaiming+magic", r"no initialization `kaiming\+magic`"),
         ("nio:steps", r"`nio:steps`: settings should look like .* Found `steps`\."),
         ("nio:20", r"`nio:20`: settings should look like .* Found `20`\."),
@@ -56,7 +56,7 @@ def test_presets():
         ("nio:steps=2,steps=3", "`steps` is set twice"),
         ("nio:depth=3", r"`nio` has no setting `depth`\. Choose from include, exclude, steps"),
         ("nio:preset=x", "`nio` has no setting `preset`"),
-        ("kaiming:depth=3", r"a rule has no settings\. These have: nio"),
+        ("kaiming:depth=3", r"a scheme has no settings\. These have: nio"),
     ],
 )
 def test_errors_are_one_line(name, message):
@@ -67,9 +67,9 @@ def test_errors_are_one_line(name, message):
 
 
 def test_one_rule_or_one_method():
-    with pytest.raises(ValueError, match=r"name one rule or one method here, without `\+`"):
-        rule_or_method("kaiming+nio")
-    assert rule_or_method("default") is None
+    with pytest.raises(ValueError, match=r"name one scheme or one method here, without `\+`"):
+        scheme_or_method("kaiming+nio")
+    assert scheme_or_method("default") is None
 
 
 def test_methods_start_from_kaiming():

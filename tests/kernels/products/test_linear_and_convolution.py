@@ -8,7 +8,14 @@ from torch import nn
 from neuroinit.kernels.context import KernelContext, PieceParameters
 from neuroinit.kernels.function_mode import ReplacedLayers, differentiate
 from neuroinit.kernels.products.linear_and_convolution import linear_or_convolution
-from tests.kernels.passes import assert_near, context_of, directions, ours, second_backward, wanted
+from tests.kernels.passes.derivatives import (
+    assert_near,
+    context_of,
+    directions,
+    ours,
+    second_backward,
+    wanted,
+)
 
 
 def call(x, w, context, name="linear", **settings):

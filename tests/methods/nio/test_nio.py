@@ -274,7 +274,7 @@ def test_biases_have_no_lower_bound_in_the_released_code():
 
 
 def test_methods_are_frozen_values():
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field"):
         ni.NIO().steps = 3
     assert ni.NIO(steps=3) == ni.NIO(steps=3)
 

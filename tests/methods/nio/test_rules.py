@@ -177,7 +177,7 @@ def test_fields_of_the_wrong_kind(name):
 @pytest.mark.parametrize("kind", [BoundedAscent, OneScale, ni.GradInit, ni.MetaInit])
 @pytest.mark.parametrize("update", ["adam", Plain])
 def test_an_update_is_an_instance(kind, update):
-    with pytest.raises(TypeError, match="`update` should be an update rule such as"):
+    with pytest.raises(TypeError, match="`update` should be an update such as"):
         kind(update=update)
 
 

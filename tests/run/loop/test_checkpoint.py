@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from neuroinit.run.loop.checkpoint import FORMAT
+from tests.run.loop.resumed import METHODS, result
 from tests.utils.moving import ni
-from tests.utils.resumed import METHODS, result
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,17 +46,17 @@ def test_a_stopped_run_continues_bit_identically(tmp_path, name, step):
 
 
 def test_a_killed_process_continues_bit_identically(tmp_path):
-    killed = run("tests.utils.resumed", str(tmp_path), "5")
+    killed = run("tests.run.loop.resumed", str(tmp_path), "5")
     assert killed.returncode == -signal.SIGKILL
     assert len(json.loads((tmp_path / "run.json").read_text())["history"]) == 4
-    assert run("tests.utils.resumed", str(tmp_path), "5").returncode == 0
+    assert run("tests.run.loop.resumed", str(tmp_path), "5").returncode == 0
     assert json.loads((tmp_path / "found0.json").read_text()) == result("nio")
     assert not (tmp_path / "run.json").exists()
 
 
 def test_torchrun_restarts_a_killed_rank(tmp_path):
     torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1")
-    done = run(*torchrun, "-m", "tests.utils.resumed", str(tmp_path), "5")
+    done = run(*torchrun, "-m", "tests.run.loop.resumed", str(tmp_path), "5")
     assert done.returncode == 0, done.stderr.decode()
     assert (tmp_path / "killed").exists()
     found = [json.loads((tmp_path / f"found{rank}.json").read_text()) for rank in (0, 1)]
@@ -81,10 +81,10 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, small_model, digits
 
     with pytest.raises(Stop):
         again(small_model, ni.NIO(steps=4))
-    with pytest.raises(ValueError, match="is of another method, or of one with other settings"):
+    with pytest.raises(ValueError, match="with another method, or other settings"):
         again(small_model, ni.NIO(steps=5))
     torch.nn.init.normal_(small_model[0].weight)
-    with pytest.raises(ValueError, match="is of another model, or of one with other initial"):
+    with pytest.raises(ValueError, match="with another model, or other initial"):
         again(small_model, ni.NIO(steps=4))
 
 

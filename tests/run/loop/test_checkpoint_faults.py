@@ -51,13 +51,13 @@ def path(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"batches": batches(1)}, "data: the first batch differs"),
-        ({"loss_fn": lambda y, t: 2 * F.cross_entropy(y, t)}, "loss"),
-        ({"autocast": torch.bfloat16}, "`autocast`"),
+        ({"batches": batches(1)}, "other data: the first batch differs"),
+        ({"loss_fn": lambda y, t: 2 * F.cross_entropy(y, t)}, "another loss"),
+        ({"autocast": torch.bfloat16}, "another `autocast`"),
     ],
 )
 def test_a_run_with_something_else_is_refused(path, changes, what):
-    with pytest.raises(ValueError, match=rf"run.json` is of another {what}"):
+    with pytest.raises(ValueError, match=rf"run.json` belongs to a run with {what}"):
         run(path, **changes)
     assert run(path).scales == run(None).scales
 
@@ -102,7 +102,7 @@ def test_other_data_of_any_kind_is_refused(tmp_path, kind):
 
     with pytest.raises(Stop):
         go(1, on_step=stop)
-    with pytest.raises(ValueError, match="is of another data: the first batch differs"):
+    with pytest.raises(ValueError, match="a run with other data: the first batch differs"):
         go(2)
     assert go(1).scales
 

@@ -45,7 +45,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(result, tmp_path):
     result.save(path)
     old = path.read_text()
     result.settings["broken"] = object()
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="object is not JSON serializable"):
         result.save(path)
     assert path.read_text() == old
     assert list(tmp_path.iterdir()) == [path]

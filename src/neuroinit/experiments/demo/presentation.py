@@ -54,7 +54,7 @@ def _row(network: str, start: str, runs: list[Training], stats: list[GradientSta
 
 
 def text(found: Sequence[Row]) -> str:
-    """What the rows say, and what they do not."""
+    """The result in two sentences, and its limits."""
     kaiming, nio = (_outcome([r for r in found if r["start"] == s]) for s in ("Kaiming", "NIO"))
     return (
         f"From Kaiming's weights: {kaiming}. From the same weights after NIO: {nio}. A cross in "
@@ -113,7 +113,7 @@ def draw(pairs: Sequence[Pair], path: Path) -> None:
 
 
 def _ends(runs: Sequence[Training]) -> str:
-    """How the trainings of one start end, for the legend."""
+    """How the trainings from one initialization end, for the legend."""
     diverged = sum(run.diverged for run in runs)
     if diverged:
         return f"{diverged} of {len(runs)} diverge"

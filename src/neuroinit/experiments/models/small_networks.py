@@ -1,4 +1,4 @@
-"""Small networks for images of 8x8 pixels: perceptrons and CNNs, plain, residual and normalized."""
+"""Small networks for images of 8x8 pixels, for the demo, the examples and the tutorials."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def cost(config: Config, workspace: Workspace, repeats: int = 2) -> Cost:
         arguments = (config, workspace.root, workspace.download, repeats, torch.get_num_threads())
         try:  # a process of its own, so that the peak of its memory is that of the method
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                found = pool.submit(_measure, *arguments).result()
+                found = pool.submit(measure, *arguments).result()
         except BrokenProcessPool as error:
             raise MemoryError(
                 f"The process that measured {config.method} was killed, most likely because memory "
@@ -80,7 +80,8 @@ def cost(config: Config, workspace: Workspace, repeats: int = 2) -> Cost:
     return Cost(**json.loads(path.read_text()))
 
 
-def _measure(config: Config, root: Path, download: bool, repeats: int, threads: int) -> Cost:
+def measure(config: Config, root: Path, download: bool, repeats: int, threads: int) -> Cost:
+    """Measure in this process, with this number of threads; see :func:`cost`."""
     torch.set_num_threads(threads)
     method = learned_method(config.method)
     if not isinstance(method, Method):

@@ -11,7 +11,7 @@ from neuroinit.methods.gradinit import GRADINIT_PRESETS
 
 WITH, WITHOUT = "w/ BN", "w/o BN"
 OURS, AUTHORS = "NIO (ours)", "NIO (authors)"  # our defaults, and the authors' released code
-PAPER = "NIO (paper)"  # the paper to the letter
+PAPER = "NIO (paper)"  # exactly as in the paper
 IMAGENET_METAINIT, IMAGENET_GRADINIT = 1000, 2000  # steps; the footnote of Table 4
 
 

@@ -1,8 +1,8 @@
 """Initializations by name, with settings.
 
-A name is a rule that draws all weights (``kaiming``, ``trunc-normal``), a method that learns one
+A name is a scheme that draws all weights (``kaiming``, ``trunc-normal``), a method that learns one
 scale per tensor (``nio``, ``gradinit``), or both, as in ``trunc-normal+nio``. A method alone starts
-from Kaiming's weights, as in the paper; the rule ``default`` keeps the model as it was built.
+from Kaiming's weights, as in the paper; the scheme ``default`` keeps the model as it was built.
 Settings of the method follow a colon: ``nio:steps=20,gamma=2.0``.
 """
 
@@ -30,7 +30,7 @@ from neuroinit.methods.nio.method import NIO
 from neuroinit.run.optimize import optimize
 from neuroinit.run.results.result import Result
 
-RULES: dict[str, Callable[[], Initialization] | None] = {
+SCHEMES: dict[str, Callable[[], Initialization] | None] = {
     "default": None,
     "kaiming": Kaiming,
     "xavier": Xavier,
@@ -57,9 +57,9 @@ METHODS: dict[str, tuple[type[Initialization], Callable[..., Initialization]]] =
 
 @dataclass(frozen=True)
 class Parsed:
-    """The parts of a name: a rule, a method or ``None``, and the method's settings."""
+    """The parts of a name: a scheme, a method or ``None``, and the method's settings."""
 
-    rule: str
+    scheme: str
     method: str | None
     settings: dict[str, object]
 
@@ -69,24 +69,24 @@ def parse(name: str) -> Parsed:
 
     Example:
         >>> parse("nio:steps=20,split=cover")
-        Parsed(rule='kaiming', method='nio', settings={'steps': 20, 'split': 'cover'})
+        Parsed(scheme='kaiming', method='nio', settings={'steps': 20, 'split': 'cover'})
         >>> parse("default")
-        Parsed(rule='default', method=None, settings={})
+        Parsed(scheme='default', method=None, settings={})
     """
     names, _, text = name.partition(":")
     first, plus, second = names.partition("+")
-    rule, method = (first, second) if plus else (first, None)
+    scheme, method = (first, second) if plus else (first, None)
     if not plus and first in METHODS:
-        rule, method = "kaiming", first
-    if rule not in RULES or (method is not None and method not in METHODS):
+        scheme, method = "kaiming", first
+    if scheme not in SCHEMES or (method is not None and method not in METHODS):
         raise ValueError(
-            f"There is no initialization `{name}`. Choose a rule ({', '.join(RULES)}), a method "
-            f"({', '.join(METHODS)}), or both, as in `default+nio`."
+            f"There is no initialization `{name}`. Choose a scheme ({', '.join(SCHEMES)}), a "
+            f"method ({', '.join(METHODS)}), or both, as in `default+nio`."
         )
     settings = _settings(name, text)
     if settings and method is None:
-        raise ValueError(f"`{name}`: a rule has no settings. These have: {', '.join(METHODS)}.")
-    return Parsed(rule, method, settings)
+        raise ValueError(f"`{name}`: a scheme has no settings. These have: {', '.join(METHODS)}.")
+    return Parsed(scheme, method, settings)
 
 
 def _settings(name: str, text: str) -> dict[str, object]:
@@ -108,7 +108,7 @@ def _settings(name: str, text: str) -> dict[str, object]:
 
 
 def learned_method(name: str) -> Initialization | None:
-    """The method that learns scales, ``None`` if the name is that of a rule.
+    """The method that learns scales, ``None`` if the name is that of a scheme.
 
     Example:
         >>> learned_method("nio:steps=20").steps
@@ -131,24 +131,24 @@ def learned_method(name: str) -> Initialization | None:
         raise ValueError(f"`{name}`: {error}") from error
 
 
-def rule_or_method(name: str) -> Initialization | None:
-    """One rule or one method, for models that already have weights; ``None`` for ``default``.
+def scheme_or_method(name: str) -> Initialization | None:
+    """One scheme or one method, for models that already have weights; ``None`` for ``default``.
 
     Example:
-        >>> rule_or_method("kaiming").mode, rule_or_method("nio").steps, rule_or_method("default")
-        ('fan_in', 40, None)
+        >>> scheme_or_method("kaiming").mode, scheme_or_method("nio").steps
+        ('fan_in', 40)
     """
     if "+" in name:
-        raise ValueError(f"`{name}`: name one rule or one method here, without `+`.")
-    rule = RULES[parse(name).rule]
-    return learned_method(name) or (rule() if rule is not None else None)
+        raise ValueError(f"`{name}`: name one scheme or one method here, without `+`.")
+    scheme = SCHEMES[parse(name).scheme]
+    return learned_method(name) or (scheme() if scheme is not None else None)
 
 
 def draw_weights_(model: nn.Module, name: str) -> None:
-    """Apply the rule of an initialization to a model, in place."""
-    rule = RULES[parse(name).rule]
-    if rule is not None:
-        optimize(model, (), None, rule()).apply_(model)
+    """Apply the scheme of an initialization to a model, in place."""
+    scheme = SCHEMES[parse(name).scheme]
+    if scheme is not None:
+        optimize(model, (), None, scheme()).apply_(model)
 
 
 def initialize_(
@@ -158,13 +158,13 @@ def initialize_(
 
     Args:
         model: A classifier.
-        name: A rule, a method, or both; see this module.
+        name: A scheme, a method, or both; see this module.
         batches: Inputs and targets, for methods that learn scales.
         checkpoint: A file from which a run that was killed continues: see
             :func:`~neuroinit.optimize`.
 
     Returns:
-        The result of the method, ``None`` if the name is that of a rule.
+        The result of the method, ``None`` if the name is that of a scheme.
 
     Example:
         >>> initialize_(nn.Linear(4, 3), "kaiming", [])

@@ -51,8 +51,8 @@ def backward_along(
     Args:
         session: The session of the pass.
         made: The pass.
-        blocks: The directions, one matrix of shape ``(pieces, entries)`` for every run.
-        runs: The gradients of the pass, in order, in runs.
+        blocks: The directions, one matrix of shape ``(pieces, entries)`` for every group.
+        runs: The gradients of the pass, in order, in groups.
     """
     assert made.pieces is not None
     along: list[Tensor] = []
@@ -64,9 +64,9 @@ def backward_along(
 
 
 def runs_of(gradients: Sequence[Tensor]) -> list[list[Tensor]]:
-    """The gradients of several pieces in order, in runs of which :func:`block_of` makes matrices.
+    """Group consecutive gradients; :func:`block_of` joins each group to one matrix.
 
-    On a CPU, large ones are runs of their own and are not copied. Writing to fresh memory takes
+    On a CPU, a large one is a group alone and is not copied. Writing to fresh memory takes
     longer than anything else that is done with them: for 16 gradients of 7.5 million entries, 612
     ms to join them, and 44 ms to compute directions in place.
     """
@@ -80,7 +80,7 @@ def runs_of(gradients: Sequence[Tensor]) -> list[list[Tensor]]:
 
 
 def block_of(run: Sequence[Tensor]) -> Tensor:
-    """A matrix with one row per piece, from a run of gradients. It can be overwritten."""
+    """A matrix with one row per piece, from a group of gradients. It can be overwritten."""
     alone = len(run) == 1 and _may_be_overwritten(run[0])
     return rows_by_tensor(run)[0] if alone else torch.cat(rows_by_tensor(run), 1)
 

@@ -137,7 +137,8 @@ class _LayerGradients(torch.autograd.Function):
         ctx.save_for_backward(gy, x, w)
         ctx.operator, ctx.slices = operator, slices
         gx, gw, gb = _gradients(operator, gy, x, w, wanted, slices)
-        return gx, *(None if g is None else _no_view(g) for g in (gw, gb))  # `Keep` changes them
+        # no views, because `Keep` overwrites gradients in place
+        return gx, *(None if g is None else _no_view(g) for g in (gw, gb))
 
     @staticmethod
     @without_function_mode

@@ -19,8 +19,8 @@ class Packing:
     """Where the steps of packed sequences are in a padded batch.
 
     Args:
-        running: For every step, ones and zeros ``(samples, 1)``: has the sequence not ended?
-            ``None`` if none has.
+        running: For every step, 1 for sequences that reach it and 0 for others, ``(samples, 1)``;
+            ``None`` if all reach it.
         padded_from: Row of the packed data for every sample and step, ``(samples * steps,)``;
             0 where a sequence has ended.
         packed_from: The inverse: sample and step of every row of the packed data.
@@ -57,7 +57,7 @@ class Packing:
         return select(states.flatten(0, 1), 0, rows)
 
     def at_ends(self, g: Tensor) -> Tensor:
-        """The gradient by the states before every step and after the last, from :meth:`last`'s."""
+        """The backward of :meth:`last`: gradients by the first state and those after each step."""
         grid = g.new_zeros(len(self.running) + 1, *g.shape)
         grid[self.ends + 1, torch.arange(len(g), device=g.device)] = g
         return grid

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from neuroinit.kernels.recurrent.cells import Cell, Coefficients
 from neuroinit.kernels.recurrent.packing import Packing
+
+T = TypeVar("T", Tensor, Tensor | None)
 
 
 def forward_through_time(
@@ -60,22 +62,26 @@ class BackwardThroughTime:
     ) -> None:
         outputs = None if gh is None else gh.transpose(0, 1).unbind()
         state = j[0].new_zeros(len(gc), w.shape[1])
-        # the last one belongs to `h`, as the third does
-        places = 0, 1, 2, 3, 2
-        extra = [(k, e.unbind()) for k, e in zip(places, added, strict=True) if e is not None]
+        by_u, by_q, by_h, by_c, again = (None if e is None else e.unbind() for e in added)
         rows: list[tuple[Tensor, ...]] = []
         for t, j_t in reversed(list(enumerate(by_step(j)))):
             state = state if outputs is None else state + outputs[t]
             reached = state, gc
-            pulled: list[Any] = list(cell.pull(j_t, state, gc))
-            for k, steps in extra:
-                pulled[k] = steps[t] if pulled[k] is None else pulled[k] + steps[t]
-            gu, gq, direct, gc = pulled
+            gu, gq, direct, gc = cell.pull(j_t, state, gc)
+            gu, gq, gc = _plus(gu, by_u, t), _plus(gq, by_q, t), _plus(gc, by_c, t)
+            direct = _plus(_plus(direct, by_h, t), again, t)
             state = gq @ w if direct is None else torch.addmm(direct, gq, w)
             rows.append((gu, gq, *reached))
         parts = [torch.stack(part[::-1]) for part in zip(*rows, strict=True)]
         self.gu, self.gq, self.by_h, self.by_c = parts
         self.gh, self.gc = state, gc
+
+
+def _plus(gradient: T, steps: Sequence[Tensor] | None, t: int) -> T:
+    """The sum of a gradient and a tensor of step ``t``; either may be ``None``."""
+    if steps is None:
+        return gradient
+    return steps[t] if gradient is None else gradient + steps[t]
 
 
 def running(packing: Packing | None, t: int, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Gains: the factor by which a weight makes up for the activation function after it.
+"""Gains: the factor of a weight that compensates for the activation function after it.
 
 For a standard normal ``z`` and an activation function ``f``,
 

@@ -1,6 +1,6 @@
 """Classic initializations of whole models: Kaiming, Xavier, orthogonal, truncated normal.
 
-A scheme says how the *weights* of layers are drawn. For everything else there is one rule:
+A scheme says how the *weights* of layers are drawn. Everything else is the same for all schemes:
 
 | parameter | new value |
 |---|---|

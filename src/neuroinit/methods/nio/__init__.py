@@ -1,4 +1,4 @@
-"""NIO: the method, its update rules and the paper's presets."""
+"""NIO: the method, its rules and the paper's presets."""
 
 from neuroinit.methods.nio.method import NIO
 

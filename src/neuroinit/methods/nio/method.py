@@ -30,7 +30,7 @@ from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.methods.nio.held_norm import HeldNorm
 from neuroinit.methods.nio.presets import PAPER, REFERENCE, preset_fields
 from neuroinit.methods.nio.rules import Rule
-from neuroinit.methods.nio.unit_loss import loss_without_knowledge
+from neuroinit.methods.nio.unit_loss import unit_loss
 from neuroinit.methods.updates import Position, State, lower_bounds
 from neuroinit.model.arguments.optimizers import FAMILIES
 from neuroinit.model.parameters.selection import ParameterFilter, Selection
@@ -145,7 +145,7 @@ class NIO(Method):
         if self.gamma != "auto":
             return self
         bounds_norm = self._rule.bounds_norm
-        loss = loss_without_knowledge(problem, batch, weights_only=not bounds_norm)
+        loss = unit_loss(problem, batch, weights_only=not bounds_norm)
         gamma = self.gamma_per_loss * loss
         if bounds_norm and self.rate is not None and self.family == "sgd":
             gamma = min(max(math.sqrt(loss / self.rate), gamma / 2), 2 * gamma)

@@ -12,7 +12,7 @@ NEARLY_ZERO = (1e-8, 1e-2)  # factors of all parameters; the second if the first
 LEAST_LOSS = 1e-7  # a smaller loss counts as zero
 
 
-def loss_without_knowledge(problem: Problem, batch: Batch, weights_only: bool) -> float:
+def unit_loss(problem: Problem, batch: Batch, weights_only: bool) -> float:
     """The loss with parameters near zero; if it is zero, that at the start, with a warning.
 
     Args:
@@ -66,6 +66,6 @@ def _own_loss(problem: Problem, batch: Batch) -> float:
     if not LEAST_LOSS < loss < math.inf:
         raise ValueError(
             f"`gamma = 'auto'` takes the bound from the loss, which is 0 with parameters near zero "
-            f"and {loss} with the model's own. Pass a number, for example `gamma=1.0`."
+            f"and {loss} with the model's initial ones. Pass a number, for example `gamma=1.0`."
         )
     return loss

@@ -117,7 +117,7 @@ def check_parameters(named: Mapping[str, Tensor], takes_part: Callable[[str], bo
             raise ValueError(f"These parameters are {kind}: {listed(bad)}. {help} them first.")
 
 
-def check_finite(parameters: Mapping[str, Tensor]) -> None:
+def check_finite_parameters(parameters: Mapping[str, Tensor]) -> None:
     """Raise for parameters with NaN or inf."""
     bad = [n for n, p in parameters.items() if not _finite(p)]
     if bad:

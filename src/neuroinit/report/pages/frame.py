@@ -76,8 +76,8 @@ def verdict_box(
     Args:
         status: One of the statuses of :class:`~neuroinit.report.verdict.Verdict`.
         label: The status in words.
-        sentence: What a reader in a hurry needs to know.
-        details: Terms and what there is to say about them.
+        sentence: The conclusion.
+        details: Terms and their descriptions.
     """
     mark = f'<svg class="mark" viewBox="0 0 24 24" aria-hidden="true">{MARKS[status]}</svg>'
     return (

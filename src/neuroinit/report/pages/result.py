@@ -9,7 +9,7 @@ from html import escape
 from neuroinit import plots
 from neuroinit.common.sealed_json import JSON
 from neuroinit.plots.steps import recorded
-from neuroinit.report import words
+from neuroinit.report import remarks, words
 from neuroinit.report.html import (
     Column,
     before_and_after,
@@ -77,7 +77,7 @@ def _measured(result: Result, verdict: Verdict) -> str:
     where = "a held-out batch" if result.held_out else "a batch that the steps have used"
     count = len(measured.norms)
     caption = f"Gradients of the untrained model on {where}, in {count} sub-batches"
-    note = f"{words.cosine_note(result, verdict)} {_agreement_note(result)}".strip()
+    note = f"{remarks.cosine_note(result, verdict)} {_agreement_note(result)}".strip()
     shown = table(caption, ("", "before", "after"), before_and_after(result, ROWS))
     return f'<div class="pair">{shown}{paragraph(note, "note")}</div>' if note else shown
 
@@ -99,9 +99,9 @@ def _agreement_note(result: Result) -> str:
 
 def _charts(result: Result) -> str:
     found = []
-    note = words.cosine_pointer(result)
+    note = remarks.cosine_pointer(result)
     if len(result.history) > 1 and recorded(result.history):
-        text = f"{words.history_note(result)} {note}".strip()
+        text = f"{remarks.history_note(result)} {note}".strip()
         found.append(chart("steps", plots.history(result), "Every step.", text))
     sides = [stats for stats in (result.before, result.after) if stats is not None]
     if words.unchanged(result):

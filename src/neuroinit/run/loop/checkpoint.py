@@ -26,15 +26,15 @@ FORMAT = "neuroinit-checkpoint-3"
 _WHAT = "checkpoint"
 _AFRESH = "Remove the file to start from the beginning, or pass another path."
 
-# part of the identity -> end of the sentence "The checkpoint is of another ..."
+# part of the identity -> end of the sentence "The checkpoint belongs to a run with ..."
 _OTHER = {
-    "method": "method, or of one with other settings",
-    "parameters": "model, or of one with other initial values",
-    "scaled": "choice of parameters",
-    "loss": "loss",
-    "autocast": "`autocast`",
-    "world": "number of ranks",
-    "data": "data: the first batch differs",
+    "method": "another method, or other settings of it",
+    "parameters": "another model, or other initial values",
+    "scaled": "another choice of parameters",
+    "loss": "another loss",
+    "autocast": "another `autocast`",
+    "world": "another number of ranks",
+    "data": "other data: the first batch differs",
 }
 # part of the identity that must be the same on all ranks -> its name, and how to fix a difference
 _COMMON = {
@@ -169,7 +169,8 @@ class Checkpoint:
         known = of_kind(dict, self.found["identity"])
         for key, what in _OTHER.items():
             if key in keys and known.get(key) != self.identity[key]:
-                raise ValueError(f"The checkpoint `{self.path}` is of another {what}. {_AFRESH}")
+                text = f"The checkpoint `{self.path}` belongs to a run with {what}."
+                raise ValueError(f"{text} {_AFRESH}")
 
     def due(self, done: int) -> bool:
         """Whether the state is to be written after ``done`` steps."""

@@ -20,7 +20,7 @@ from neuroinit.run.results.about import describe
 from neuroinit.run.results.result import Result
 from neuroinit.version import __version__
 
-FAR_ABOVE = 10.0  # a norm above this multiple of the bound at the end is worth a warning
+FAR_ABOVE = 10.0  # warn if the last norm is above this multiple of the bound
 SMALL, TOGETHER = 2**16, 128  # most entries of a small tensor; small tensors hashed together
 
 

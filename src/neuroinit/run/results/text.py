@@ -33,9 +33,14 @@ def result_text(result: Result) -> str:
 
 
 def ending(result: Result) -> str:
-    """Why the run ended; if short trainings chose other scales than the method, that they did."""
+    """Why the run ended; or that short trainings chose other scales than the method's."""
     replaced = result.verified and not result.verified.startswith("applied whole")
     return "short trainings decided, see below" if replaced else result.stopped
+
+
+def cell(value: float | None, digits: int = 4) -> str:
+    """A number in a table of plain text; not every terminal can show the numbers of a page."""
+    return "-" if value is None or math.isnan(value) else f"{value:.{digits}g}"
 
 
 def measured_rows(result: Result) -> list[tuple[str, str]]:
@@ -65,7 +70,7 @@ def _measured(result: Result) -> Iterator[str]:
         yield f"  {held:<23}{'before':>10}  {'after':>10}"
         for label, name in measured_rows(result):
             old, new = getattr(result.before, name), getattr(result.after, name)
-            yield f"  {label:<23}{old:>10.4g}  {new:>10.4g}"
+            yield f"  {label:<23}{cell(old):>10}  {cell(new):>10}"
 
 
 def _remarks(result: Result) -> Iterator[str]:

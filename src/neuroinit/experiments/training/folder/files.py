@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from neuroinit.common.errors import needs_extra
-from neuroinit.common.files import replacing, write_text
+from neuroinit.common.files import FileLock, replacing, write_text
 from neuroinit.common.sealed_json import JSON
 
 
@@ -24,27 +24,19 @@ class Busy(RuntimeError):
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder for this process.
 
-    The system removes the lock when the process ends, also if it is killed. The lock file is
-    deleted when the work is complete. Windows has no such locks; there, nothing is locked.
-
     Raises:
         Busy: Another process has the lock.
     """
-    if importlib.util.find_spec("fcntl") is None:
+    try:
+        lock = FileLock(f"{folder}{os.sep}")  # the file `.lock` in it
+    except BlockingIOError as error:
+        raise Busy(
+            f"Another process works in `{folder}`. Wait for it, or choose another folder."
+        ) from error
+    try:
         yield
-        return
-    import fcntl
-
-    path = folder / ".lock"
-    with path.open("a") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # worker processes do not inherit it
-        except (BlockingIOError, PermissionError) as error:
-            raise Busy(
-                f"Another process works in `{folder}`. Wait for it, or choose another folder."
-            ) from error
-        yield
-        path.unlink(missing_ok=True)
+    finally:
+        lock.close()
 
 
 def write_json(path: Path, values: object) -> None:
@@ -54,6 +46,9 @@ def write_json(path: Path, values: object) -> None:
 
 def without_nan(record: Mapping[str, object]) -> dict[str, object]:
     """Replace nan and infinity, which JSON does not have, by ``None``.
+
+    Other programs read these files, and for them a missing number is ``null``. Saved results are
+    read by :func:`neuroinit.load_result` and keep the difference, see ``common/sealed_json.py``.
 
     Example:
         >>> without_nan({"step": 3, "loss": float("nan")})
