@@ -49,8 +49,9 @@ class InitCallback(Callback):
         method: The method; by default NIO with the fields below, for the trainer's optimizer at
             the highest learning rate of its schedule. A method that you pass is not changed.
         force: Initialize a module whose weights were loaded or trained before.
-        verify: As for :func:`neuroinit.nio_`, unless you pass a method or there are several
-            optimizers: short trainings on copies of the parameters verify the result.
+        verify: As for :func:`neuroinit.nio_`: short trainings on copies of the parameters verify
+            the result. By default that is done if it is possible: not for a ``method`` that you
+            pass, nor with several optimizers.
         log_metrics: Send the record of every step, and the statistics before and after, to the
             trainer's loggers.
         **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
@@ -72,7 +73,7 @@ class InitCallback(Callback):
         method: Initialization | None = None,
         *,
         force: bool = False,
-        verify: bool = True,
+        verify: bool | None = None,
         log_metrics: bool = True,
         **options: Unpack[CallbackOptions],
     ) -> None:

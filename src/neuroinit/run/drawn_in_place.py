@@ -33,7 +33,7 @@ def kaiming_(model: nn.Module, **fields: Unpack[KaimingFields]) -> Result:
         >>> round(deviation * 200**0.5, 1), model[0].bias.any().item()
         (1.0, False)
     """
-    return _draw("kaiming_", Kaiming, model, fields)
+    return _draw("kaiming_", Kaiming, KaimingFields, model, fields)
 
 
 @shows_options(XavierFields, Xavier)
@@ -46,7 +46,7 @@ def xavier_(model: nn.Module, **fields: Unpack[XavierFields]) -> Result:
         >>> round(model.weight.std().item() * 300**0.5, 1)
         1.0
     """
-    return _draw("xavier_", Xavier, model, fields)
+    return _draw("xavier_", Xavier, XavierFields, model, fields)
 
 
 @shows_options(OrthogonalFields, Orthogonal)
@@ -59,7 +59,7 @@ def orthogonal_(model: nn.Module, **fields: Unpack[OrthogonalFields]) -> Result:
         >>> torch.allclose(model.weight @ model.weight.T, torch.eye(8), atol=1e-5)
         True
     """
-    return _draw("orthogonal_", Orthogonal, model, fields)
+    return _draw("orthogonal_", Orthogonal, OrthogonalFields, model, fields)
 
 
 @shows_options(TruncNormalFields, TruncNormal)
@@ -72,7 +72,7 @@ def trunc_normal_(model: nn.Module, **fields: Unpack[TruncNormalFields]) -> Resu
         >>> model.weight.abs().max().item() <= 0.04001, round(model.weight.std().item(), 2)
         (True, 0.02)
     """
-    return _draw("trunc_normal_", TruncNormal, model, fields)
+    return _draw("trunc_normal_", TruncNormal, TruncNormalFields, model, fields)
 
 
 @shows_options(KaimingFields, FixUp)
@@ -86,15 +86,19 @@ def fixup_(model: nn.Module, **fields: Unpack[KaimingFields]) -> Result:
         >>> model.fixup_classifier.weight.any().item()
         False
     """
-    return _draw("fixup_", FixUp, model, fields)
+    return _draw("fixup_", FixUp, KaimingFields, model, fields)
 
 
 def _draw(
-    name: str, kind: type[Initialization], model: nn.Module, options: Mapping[str, object]
+    name: str,
+    kind: type[Initialization],
+    typed: type,
+    model: nn.Module,
+    fields: Mapping[str, object],
 ) -> Result:
     """Draw fresh values and put them in the model."""
-    method, passed = method_and_options(name, kind, options)
-    result = optimize(model, (), None, method, **passed)
+    method, _ = method_and_options(name, kind, typed, fields)
+    result = optimize(model, (), None, method)
     result.apply_(model)
     advance_generator()
     return result

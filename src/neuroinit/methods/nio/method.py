@@ -100,6 +100,11 @@ class NIO(Method):
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
         check_choice("family", self.family, FAMILIES)
+        if self.rate is None and self.family != "sgd":
+            raise ValueError(
+                f"`family = {self.family!r}` is the kind of optimizer that `rate` belongs to. Pass "
+                "`rate`, too."
+            )
         if self.rule is None:
             rule = CommonFactor() if self.gamma == "auto" else HeldNorm()
             object.__setattr__(self, "rule", rule)
