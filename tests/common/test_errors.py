@@ -44,7 +44,6 @@ def test_a_missing_package_names_its_extra():
     [
         ModuleNotFoundError("Could not import module 'Trainer'"),  # a package that does not fit
         ModuleNotFoundError("No module named 'sentencepiece'", name="sentencepiece"),
-        ModuleNotFoundError("No module named 'transformers.old'", name="transformers.old"),
         RuntimeError("operator torchvision::nms does not exist"),
     ],
     ids=lambda error: str(error.args[0]),

@@ -179,7 +179,7 @@ def needs_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in PACKAGES[extra]:
+        if (error.name or "").partition(".")[0] not in PACKAGES[extra]:
             raise
         raise ModuleNotFoundError(
             f'This needs `{error.name}`: pip install "neuroinit[{extra}]".', name=error.name
