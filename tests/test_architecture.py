@@ -40,6 +40,18 @@ def test_importing_neuroinit_stays_light(loaded):
     assert not after & heavy
 
 
+def test_loggers_replace_nothing_in_torch():
+    """Only the callbacks of trainers replace `load_state_dict`."""
+    code = """
+from torch.nn import Module
+own = Module.load_state_dict
+import neuroinit.integrations.loggers
+print(Module.load_state_dict is own)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "True\n"
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
     module = importlib.import_module(name)

@@ -20,7 +20,14 @@ from neuroinit.integrations.common import (
     undisturbed,
 )
 from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
-from neuroinit.integrations.past import UNCOUNTED_LOADS, Event, Reason, note, reason_to_leave
+from neuroinit.integrations.past import (
+    UNCOUNTED_LOADS,
+    Event,
+    Reason,
+    note,
+    reason_to_leave,
+    record_loads,
+)
 from neuroinit.methods.base import Initialization
 from neuroinit.run.results.result import Result
 
@@ -214,3 +221,4 @@ def _loaded_by_tuner(module: nn.Module) -> bool:
 
 
 UNCOUNTED_LOADS.append(_loaded_by_tuner)
+record_loads()  # at import: weights are loaded before a callback is made

@@ -25,7 +25,7 @@ from neuroinit.integrations.common import (
     undisturbed,
 )
 from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
-from neuroinit.integrations.past import Event, Reason, note, reason_to_leave
+from neuroinit.integrations.past import Event, Reason, note, reason_to_leave, record_loads
 from neuroinit.methods.base import Initialization
 from neuroinit.model.problem import ComputeLoss
 from neuroinit.run.results.result import Result
@@ -205,3 +205,6 @@ def _broadcast(value: object) -> object:
     held = [value]
     broadcast_object_list(held)
     return held[0]
+
+
+record_loads()  # at import: weights are loaded before a callback is made
