@@ -77,11 +77,14 @@ def trunc_normal_(model: nn.Module, **fields: Unpack[TruncNormalFields]) -> Resu
 
 @shows_options(KaimingFields, FixUp)
 def fixup_(model: nn.Module, **fields: Unpack[KaimingFields]) -> Result:
-    """FixUp initialization of a residual network that was built for it, see :class:`FixUp`.
+    """FixUp initialization of a residual network that was made for it, see :class:`FixUp`.
 
     Example:
-        >>> from neuroinit.experiments.models import build
-        >>> model = build("fixup-resnet-20", classes=10)
+        The branch has one layer here; :class:`FixUp` has an example with a residual block.
+
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8)))
+        >>> model[1].fixup_branch = list(model[1])
+        >>> model.fixup_classifier = nn.Linear(8, 3)
         >>> _ = fixup_(model)
         >>> model.fixup_classifier.weight.any().item()
         False
