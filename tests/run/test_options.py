@@ -113,6 +113,10 @@ def test_a_verification_that_is_not_possible(options, missing):
     )
 
 
+def test_verify_is_no_text():
+    refused(TypeError, "`verify` should be `True`", ni.nio_, pairs(), optimizer=sgd, verify="no")
+
+
 def test_random_data_verify_nothing_and_a_warning_says_so():
     options = {"example": (8, 3), "optimizer": sgd}
     with pytest.warns(UserWarning, match="not verified.*Pass `batches`"):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.checks import check_instance
 from neuroinit.common.errors import warn
 from neuroinit.common.process.signals import deferred
 from neuroinit.methods.base import Initialization
@@ -79,6 +80,8 @@ def nio_(
         >>> len(nio_(model, batches, gamma=1.0, steps=3).history)
         3
     """
+    if verify is not None:
+        check_instance("verify", verify, bool, "`True`, `False` or `None`")
     if optimizer is not None:
         o.check_not_both("optimizer", options, ("rate", "family"))
         options = {**options, **rate_fields(optimizer)}
@@ -108,7 +111,7 @@ def gradinit_(
         batches: Batches as for :func:`optimize`; ``S`` is two thirds of a batch.
         loss_fn: ``loss_fn(output, target)``.
         optimizer: The optimizer that you will train with, or a function of parameters that makes
-            it. It sets ``family`` and, unless you pass one, ``eta``, to its learning rate.
+            it. It sets ``family``, and ``eta`` to its learning rate unless you pass ``eta``.
         **options: Fields of :class:`GradInit`, and options of :func:`optimize`.
 
     Returns:

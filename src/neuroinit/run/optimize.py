@@ -63,7 +63,7 @@ def optimize(
             no data: see ``example``.
         loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss per sample.
         method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
-        compute_loss: ``compute_loss(model, batch)``, for example
+        compute_loss: ``compute_loss(model, batch)`` in place of ``loss_fn``, for example
             ``lambda model, batch: model(**batch).loss``.
         engine: How second derivatives are computed; ``NIO()`` and methods such as ``LSUV()`` have
             none. ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"`` are exact.

@@ -55,11 +55,11 @@ class DataOptions(TypedDict, total=False):
     example: Tensor | Sequence[int] | None
 
 
-class RunOptions(FirstOrderOptions, EngineOptions, total=False):
+class RunOptions(EngineOptions, FirstOrderOptions, total=False):
     """Arguments of :func:`optimize` that do not concern the model, data, loss or method."""
 
 
-class OptimizeOptions(RunOptions, DataOptions, total=False):
+class OptimizeOptions(DataOptions, RunOptions, total=False):
     """Arguments of :func:`optimize` besides model, batches, loss and method."""
 
 
@@ -75,7 +75,7 @@ class MetaInitOptions(MetaInitFields, OptimizeOptions, total=False):
     """Keywords of :func:`metainit_`."""
 
 
-class LSUVOptions(LSUVFields, FirstOrderOptions, DataOptions, total=False):
+class LSUVOptions(LSUVFields, DataOptions, FirstOrderOptions, total=False):
     """Keywords of :func:`lsuv_`."""
 
 

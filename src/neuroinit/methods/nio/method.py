@@ -89,9 +89,7 @@ class NIO(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.gamma, str):
-            check_choice("gamma", self.gamma, ("auto",))
-        else:
+        if self.gamma != "auto":
             check_number("gamma", self.gamma, 0.0, also='or "auto"')
         check_number("gamma_per_loss", self.gamma_per_loss, 0.0)
         if self.rate is not None:
