@@ -70,7 +70,7 @@ class GradInit(Method):
         steps: Largest number of steps.
         lr: Step size of the scales.
         gamma: Bound of the gradient norm: the L2 norm for SGD, the L1 norm for Adam.
-        eta: Length of the trial step of the optimizer: its learning rate in the paper.
+        eta: Length of the trial step of the optimizer, such as its learning rate.
         family: ``"sgd"`` or ``"adam"``: the kind of optimizer that you will train with. Adaptive
             optimizers count as Adam. :func:`gradinit_` reads it from an ``optimizer``.
         normalize: For SGD, ``A(g) = g / ||g||``; if false, ``A(g) = g``.
