@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,18 @@ def test_importing_neuroinit_stays_light(loaded):
     assert not after & heavy
 
 
+def test_loggers_replace_nothing_in_torch():
+    """Only the callbacks of trainers replace `load_state_dict`."""
+    code = """
+from torch.nn import Module
+own = Module.load_state_dict
+import neuroinit.integrations.loggers
+print(Module.load_state_dict is own)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "True\n"
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
     module = importlib.import_module(name)
@@ -47,7 +60,22 @@ def test_docstring_examples(name):
 
 
 def test_dir_lists_public_names_only():
-    assert set(dir(neuroinit)) == set(neuroinit.__all__)
+    modules = {"distributed", "integrations", "methods", "plots"}
+    assert set(dir(neuroinit)) == {*neuroinit.__all__, *modules}
+    for name in ("distributed", "plots"):
+        module = importlib.import_module(f"neuroinit.{name}")
+        assert dir(module) == sorted(module.__all__)
+    assert dir(neuroinit.integrations) == ["lightning", "loggers", "transformers"]
+    assert callable(neuroinit.integrations.loggers.tensorboard)
+
+
+def test_type_checkers_see_the_names_that_are_there():
+    """The imports for type checkers, and the table for all others."""
+    text = (SOURCE / "__init__.py").read_text()
+    seen = re.findall(r"from ([\w.]+) import (\w+) as \2\n", text)
+    assert {name for _, name in seen} == {*neuroinit.__all__}
+    for module, name in seen:
+        assert getattr(neuroinit, name) is getattr(importlib.import_module(module), name)
 
 
 def test_all_public_names_and_no_others_can_be_imported():

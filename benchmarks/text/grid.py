@@ -95,7 +95,7 @@ ROWS: dict[str, Row] = {
     "GPT-2's rule": Row(lambda model, data, make: gpt2_rule(model)),
     "DeepNorm": Row(lambda model, data, make: deep_norm(model), norms=("post",)),
     "LSUV": Row(learned(ni.LSUV())),
-    "GradInit": Row(learned(ni.GradInit(steps=60, lr=0.05, optimizer="adam"))),
+    "GradInit": Row(learned(ni.GradInit(steps=60, lr=0.05, family="adam"))),
     "NIO.paper(steps=60)": Row(learned(ni.NIO.paper(steps=60))),
     "NIO.reference(steps=60)": Row(learned(ni.NIO.reference(steps=60))),
     "NIO() of 2026-11": Row(learned(ni.NIO(rule=ClampedBiases(ascent=0.1)))),

@@ -4,103 +4,64 @@ Public names are imported when they are first used (PEP 562). Importing all of t
 more after torch, most of it for frozen dataclasses and for parts that a program does not use.
 """
 
-from neuroinit.version import __version__
+from neuroinit.version import __version__ as __version__
 
 TYPE_CHECKING = False  # type checkers treat it as true; importing `typing` takes milliseconds
-if TYPE_CHECKING:
-    from neuroinit import plots
-    from neuroinit.choose.auto import auto_
-    from neuroinit.choose.auto_result import AutoResult, CandidateRecord
-    from neuroinit.choose.compare import compare
-    from neuroinit.choose.comparison_table import Comparison, ComparisonRecord
-    from neuroinit.choose.score import score
-    from neuroinit.common.errors import (
-        GradientError,
-        LostRankError,
-        NonFiniteError,
-        ZeroGradientError,
-    )
-    from neuroinit.gradients.measures import Moments
-    from neuroinit.gradients.statistics.gradient_stats import GradientStats, LayerStats
-    from neuroinit.gradients.statistics.one_batch import gradient_stats, gradsign
-    from neuroinit.methods.base import Initialization, Method
-    from neuroinit.methods.classic.fixup import FixUp
-    from neuroinit.methods.classic.schemes import Kaiming, Orthogonal, TruncNormal, Xavier
-    from neuroinit.methods.gradinit import GRADINIT_PRESETS, GradInit
-    from neuroinit.methods.lsuv import LSUV
-    from neuroinit.methods.metainit import MetaInit
-    from neuroinit.methods.nio.common_factor import CommonFactor
-    from neuroinit.methods.nio.held_norm import HeldNorm
-    from neuroinit.methods.nio.method import NIO
-    from neuroinit.methods.nio.presets import PRESETS
-    from neuroinit.methods.nio.rules import BoundedAscent
-    from neuroinit.methods.small_branches import SmallBranches
-    from neuroinit.methods.updates import OneScale, Plain, TwoMomentAdam
-    from neuroinit.methods.warmup import Warmup
-    from neuroinit.model.arguments.random_data import random_batches
-    from neuroinit.run.drawn_in_place import fixup_, kaiming_, orthogonal_, trunc_normal_, xavier_
-    from neuroinit.run.in_place import gradinit_, lsuv_, metainit_, nio_
-    from neuroinit.run.optimize import optimize
-    from neuroinit.run.results.loading import load_result
-    from neuroinit.run.results.result import Result, StepRecord
+if TYPE_CHECKING:  # `as` makes a name public for them
+    from neuroinit import plots as plots
+    from neuroinit.choose.auto import auto_ as auto_
+    from neuroinit.choose.auto_result import AutoResult as AutoResult
+    from neuroinit.choose.auto_result import CandidateRecord as CandidateRecord
+    from neuroinit.choose.compare import compare as compare
+    from neuroinit.choose.comparison_table import Comparison as Comparison
+    from neuroinit.choose.comparison_table import ComparisonRecord as ComparisonRecord
+    from neuroinit.choose.score import score as score
+    from neuroinit.common.errors import GradientError as GradientError
+    from neuroinit.common.errors import LostRankError as LostRankError
+    from neuroinit.common.errors import NonFiniteError as NonFiniteError
+    from neuroinit.common.errors import ZeroGradientError as ZeroGradientError
+    from neuroinit.gradients.measures import Moments as Moments
+    from neuroinit.gradients.statistics.gradient_stats import GradientStats as GradientStats
+    from neuroinit.gradients.statistics.gradient_stats import LayerStats as LayerStats
+    from neuroinit.gradients.statistics.one_batch import gradient_stats as gradient_stats
+    from neuroinit.gradients.statistics.one_batch import gradsign as gradsign
+    from neuroinit.methods.base import Initialization as Initialization
+    from neuroinit.methods.base import Method as Method
+    from neuroinit.methods.classic.fixup import FixUp as FixUp
+    from neuroinit.methods.classic.schemes import Kaiming as Kaiming
+    from neuroinit.methods.classic.schemes import Orthogonal as Orthogonal
+    from neuroinit.methods.classic.schemes import TruncNormal as TruncNormal
+    from neuroinit.methods.classic.schemes import Xavier as Xavier
+    from neuroinit.methods.gradinit import GRADINIT_PRESETS as GRADINIT_PRESETS
+    from neuroinit.methods.gradinit import GradInit as GradInit
+    from neuroinit.methods.lsuv import LSUV as LSUV
+    from neuroinit.methods.metainit import MetaInit as MetaInit
+    from neuroinit.methods.nio.common_factor import CommonFactor as CommonFactor
+    from neuroinit.methods.nio.held_norm import HeldNorm as HeldNorm
+    from neuroinit.methods.nio.method import NIO as NIO
+    from neuroinit.methods.nio.presets import PRESETS as PRESETS
+    from neuroinit.methods.nio.rules import BoundedAscent as BoundedAscent
+    from neuroinit.methods.small_branches import SmallBranches as SmallBranches
+    from neuroinit.methods.updates import OneScale as OneScale
+    from neuroinit.methods.updates import Plain as Plain
+    from neuroinit.methods.updates import TwoMomentAdam as TwoMomentAdam
+    from neuroinit.methods.warmup import Warmup as Warmup
+    from neuroinit.model.arguments.random_data import random_batches as random_batches
+    from neuroinit.run.drawn_in_place import fixup_ as fixup_
+    from neuroinit.run.drawn_in_place import kaiming_ as kaiming_
+    from neuroinit.run.drawn_in_place import orthogonal_ as orthogonal_
+    from neuroinit.run.drawn_in_place import trunc_normal_ as trunc_normal_
+    from neuroinit.run.drawn_in_place import xavier_ as xavier_
+    from neuroinit.run.in_place import gradinit_ as gradinit_
+    from neuroinit.run.in_place import lsuv_ as lsuv_
+    from neuroinit.run.in_place import metainit_ as metainit_
+    from neuroinit.run.in_place import nio_ as nio_
+    from neuroinit.run.optimize import optimize as optimize
+    from neuroinit.run.results.loading import load_result as load_result
+    from neuroinit.run.results.result import Result as Result
+    from neuroinit.run.results.result import StepRecord as StepRecord
 
-__all__ = [
-    "GRADINIT_PRESETS",
-    "LSUV",
-    "NIO",
-    "PRESETS",
-    "AutoResult",
-    "BoundedAscent",
-    "CandidateRecord",
-    "CommonFactor",
-    "Comparison",
-    "ComparisonRecord",
-    "FixUp",
-    "GradInit",
-    "GradientError",
-    "GradientStats",
-    "HeldNorm",
-    "Initialization",
-    "Kaiming",
-    "LayerStats",
-    "LostRankError",
-    "MetaInit",
-    "Method",
-    "Moments",
-    "NonFiniteError",
-    "OneScale",
-    "Orthogonal",
-    "Plain",
-    "Result",
-    "SmallBranches",
-    "StepRecord",
-    "TruncNormal",
-    "TwoMomentAdam",
-    "Warmup",
-    "Xavier",
-    "ZeroGradientError",
-    "__version__",
-    "auto_",
-    "compare",
-    "fixup_",
-    "gradient_stats",
-    "gradinit_",
-    "gradsign",
-    "kaiming_",
-    "load_result",
-    "lsuv_",
-    "metainit_",
-    "nio_",
-    "optimize",
-    "orthogonal_",
-    "plots",
-    "random_batches",
-    "score",
-    "trunc_normal_",
-    "xavier_",
-]
-
-# module -> its public names: what the imports above say to type checkers, for `__getattr__`
+# module -> its public names, for `__getattr__`: the same as above
 _NAMES = {
     "choose.auto": "auto_",
     "choose.auto_result": "AutoResult CandidateRecord",
@@ -135,6 +96,8 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = ("distributed", "integrations", "methods", "plots")  # documented by their own names
 
+__all__ = sorted([*_HOMES, "plots", "__version__"])
+
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
@@ -149,4 +112,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *_MODULES})

@@ -53,7 +53,7 @@ def test_the_fastest_group_counts():
 
 
 def test_what_is_no_optimizer():
-    with pytest.raises(TypeError, match="`optimizer` should be callable"):
+    with pytest.raises(TypeError, match="`optimizer` should be a torch optimizer"):
         ni.nio_(network(), BATCHES, optimizer=0.1)
     with pytest.raises(ValueError, match="`rate` should be a finite number"):
         ni.NIO(rate=0.0)

@@ -56,8 +56,16 @@ def test_a_method_and_its_fields_are_one_clear_error(callback):
 
 
 @pytest.mark.parametrize("callback", CALLBACKS)
+def test_a_method_is_not_verified(callback):
+    with pytest.raises(TypeError, match=r"`verify = True` is for NIO.*without `method`"):
+        callback(method=ni.NIO(), verify=True)
+    with pytest.raises(ValueError, match=r"`family = 'adam'`.*Pass `rate`"):
+        callback(family="adam")
+
+
+@pytest.mark.parametrize("callback", CALLBACKS)
 def test_wrong_options_are_refused_when_the_callback_is_made(callback):
-    with pytest.raises(TypeError, match=r"no option `stepz`.*steps"):
+    with pytest.raises(TypeError, match=r"`stepz` is not an argument of `InitCallback`.*steps"):
         callback(stepz=3)
     with pytest.raises(ValueError, match="Parameter `steps`"):
         callback(steps=0)
@@ -228,6 +236,9 @@ def test_without_a_learning_rate_one_line_is_logged_and_nothing_is_verified(capl
     assert callback.result.verified == ""
     logged = [r for r in caplog.records if r.name == "neuroinit.integrations.options"]
     assert [r.levelname for r in logged] == ["INFO"]
+    callback = lightning.InitCallback(verify=True)
+    with pytest.raises(ValueError, match="Short trainings need one optimizer with a learning rate"):
+        lightning_parts.trainer(callback).fit(lightning_parts.Module(), lightning_parts.loader())
 
 
 def test_hugging_face_verifies(tmp_path):

@@ -88,7 +88,7 @@ def gradinit_derivative(
     *,
     gamma: float = 1.0,
     eta: float = 0.1,
-    optimizer: str = "sgd",
+    family: str = "sgd",
     normalize: bool = True,
     through_update: bool = False,
     names: list[str] | None = None,
@@ -103,10 +103,10 @@ def gradinit_derivative(
         names = names or list(at.theta)
         _, g = at.gradient(cut(batch, first), names)
         flat = torch.cat([part.flatten() for part in g])
-        norm = flat.abs().sum() if optimizer == "adam" else flat.norm()
+        norm = flat.abs().sum() if family == "adam" else flat.norm()
         if norm.item() > gamma:
             return True, norm.item(), at.by_scales(norm)
-        if optimizer == "adam":
+        if family == "adam":
             update = [part.sign() for part in g]
         else:
             update = [part / norm for part in g] if normalize else g

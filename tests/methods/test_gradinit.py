@@ -19,10 +19,10 @@ pytestmark = pytest.mark.filterwarnings(
 
 OPTIONS = {
     "norm": {"gamma": 1e-6},
-    "l1 norm": {"gamma": 1e-6, "optimizer": "adam"},
+    "l1 norm": {"gamma": 1e-6, "family": "adam"},
     "loss": {"gamma": 1e6},
     "plain loss": {"gamma": 1e6, "normalize": False},
-    "adam loss": {"gamma": 1e6, "optimizer": "adam", "eta": 0.01},
+    "adam loss": {"gamma": 1e6, "family": "adam", "eta": 0.01},
     "through": {"gamma": 1e6, "through_update": True},
     "plain through": {"gamma": 1e6, "through_update": True, "normalize": False},
 }

@@ -56,6 +56,11 @@ def per_token(output, target):
             "does not depend on any trainable parameter",
         ),
         ({"compute_loss": 3}, TypeError, "`compute_loss` should be callable"),
+        (
+            {"loss_fn": F.nll_loss, "compute_loss": lambda model, batch: model(batch[0]).sum()},
+            TypeError,
+            "Found `loss_fn = .*nll_loss.* and `compute_loss`.*Pass one of them",
+        ),
         ({"method": "nio"}, TypeError, r"`method` should be a method such as `NIO\(\)`"),
         ({"method": ni.NIO}, TypeError, r"`method` should be a method such as `NIO\(\)`"),
         ({"on_step": 3}, TypeError, "`on_step` should be callable. Found `on_step = 3`"),

@@ -193,7 +193,7 @@ def cases() -> Iterator[Case]:
         "the loss": {"gamma": 1e6},
         "both": {"gamma": 2.0},
         "through the update": {"gamma": 1e6, "through_update": True},
-        "Adam": {"gamma": 1e6, "optimizer": "adam", "eta": 0.01},
+        "Adam": {"gamma": 1e6, "family": "adam", "eta": 0.01},
     }
     named: list[tuple[int, str, Callable[[], None]]] = []
     for engine in ("keep", "stream"):

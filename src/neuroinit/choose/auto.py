@@ -30,9 +30,8 @@ from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.arguments.optimizers import (
     OptimizerLike,
     check_optimizer,
-    family_of,
     others_frozen,
-    rate_of,
+    rate_fields,
 )
 from neuroinit.model.arguments.validation import check_batches, check_callables, check_values
 from neuroinit.model.parameters.selection import unwrap
@@ -51,7 +50,7 @@ def default_candidates(model: nn.Module, optimizer: OptimizerLike) -> dict[str, 
     Small branches are for residual networks, and normal values for networks with embeddings, as in
     GPT-2. A candidate that does not differ from another is not tried.
     """
-    nio = NIO(rate=rate_of(optimizer), family=family_of(optimizer))
+    nio = NIO(**rate_fields(optimizer))
     found: dict[str, Candidate] = {
         "NIO": nio,
         "LSUV": LSUV(),

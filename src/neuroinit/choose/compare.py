@@ -86,7 +86,7 @@ def compare(
 
     Example:
         >>> import torch
-        >>> from neuroinit.methods.classic.schemes import Kaiming, Xavier
+        >>> from neuroinit import Kaiming, Xavier
         >>> batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(4)]
         >>> factory = lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> table = compare(factory, batches, [None, Kaiming(), Xavier()], seeds=[0], show=False)

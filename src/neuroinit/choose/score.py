@@ -35,7 +35,7 @@ def score(
     ==============  ====================================================================  =========
     metric          what it is                                                            better is
     ==============  ====================================================================  =========
-    ``gradcosine``  mean cosine of the sample-wise gradients (Eq. 4)                      higher
+    ``gradcosine``  mean cosine of the sample-wise gradients (Alg. 1)                     higher
     ``agreement``   cosine of 8 sub-batches after subtracting permuted targets            higher
     ``gradsign``    agreement of their signs, ``sum_k |sum_i sign(g_i,k)|`` (Eq. 1)       higher
     ``grad_norm``   length of the gradient of the whole batch                             higher

@@ -157,12 +157,30 @@ def _replacement(operator: str) -> str:
     return next((text for name, text in _REPLACEMENTS.items() if name in operator.lower()), "")
 
 
+_DEMO = ("tyro", "rich", "matplotlib", "sklearn")
+PACKAGES = {  # extra -> the names by which its packages are imported
+    "plots": ("matplotlib",),
+    "pandas": ("pandas",),
+    "cli": ("tyro", "rich"),
+    "demo": _DEMO,
+    "lightning": ("lightning",),
+    "transformers": ("transformers", "accelerate"),
+    "report": ("matplotlib",),
+    "experiments": (*_DEMO, "torchvision", "timm", "safetensors"),
+}
+
+
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """A context in which failing imports name the extra of neuroinit to install."""
+    """A context in which imports that fail name the extra of neuroinit to install.
+
+    Other errors of a package, such as a version that does not fit torch, are raised unchanged.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES[extra]:
+            raise
         raise ModuleNotFoundError(
             f'This needs `{error.name}`: pip install "neuroinit[{extra}]".', name=error.name
         ) from error

@@ -58,6 +58,8 @@ class BatchLayout:
         """
         if self.custom or self.known:
             return self
+        if self.targets is not None:
+            target_keys(batch, self.targets)  # raises if there are none
         return dataclasses.replace(self, known=(self._interpret(batch)[1],))
 
     def size(self, batch: Batch) -> int:
@@ -223,7 +225,7 @@ def batch_layout(cut: Cut | None, batch_dim: int, targets: Targets | None = None
     if cut is not None:
         check_callable("cut", cut)
     check_count("batch_dim", batch_dim, 0)
-    check_targets(targets)
+    check_targets(targets, cut is not None)
     return BatchLayout(batch_dim, cut, targets)
 
 

@@ -13,8 +13,13 @@ Targets = Key | tuple[Key, ...]
 LABELS = "labels"  # the targets in the batches of Hugging Face models
 
 
-def check_targets(targets: object) -> None:
-    """Raise for anything but a key, an index, or a tuple of them."""
+def check_targets(targets: object, custom: bool) -> None:
+    """Raise for anything but a key, an index, or a tuple of them.
+
+    Args:
+        targets: The user's argument.
+        custom: Whether batches are cut by the user's function.
+    """
     keys = targets if isinstance(targets, tuple) else (targets,)
     names = [key for key in keys if isinstance(key, str) or (type(key) is int and key >= 0)]
     if targets is not None and (not keys or len(names) < len(keys)):
@@ -22,16 +27,25 @@ def check_targets(targets: object) -> None:
             "Parameter `targets` should be the key or index of the targets in a batch, such as "
             f'"labels" or 1, or a tuple of several. Found `targets = {targets!r}`.'
         )
+    if targets is not None and custom:
+        raise TypeError(
+            f"Found `cut` and `targets = {targets!r}`. The targets of batches with `cut` cannot be "
+            "permuted: leave `targets` out."
+        )
 
 
 def target_keys(batch: Batch, targets: Targets | None) -> tuple[Key, ...]:
     """The keys of the targets: ``targets``, or else 1 for a pair, or else ``"labels"``.
 
     Raises:
-        ValueError: If ``targets`` is ``None``, and the batch is no pair and has no labels.
+        ValueError: If the batch has no such entry; or if ``targets`` is ``None``, and the batch is
+            no pair and has no labels.
     """
     if targets is not None:
-        return targets if isinstance(targets, tuple) else (targets,)
+        keys = targets if isinstance(targets, tuple) else (targets,)
+        for key in keys:
+            entry(batch, key)
+        return keys
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return (1,)
     if isinstance(batch, Mapping) and LABELS in batch:

@@ -3,3 +3,7 @@
 from neuroinit.distributed.ranks import alone
 
 __all__ = ["alone"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -20,7 +20,14 @@ from neuroinit.integrations.common import (
     undisturbed,
 )
 from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
-from neuroinit.integrations.past import UNCOUNTED_LOADS, Event, Reason, note, reason_to_leave
+from neuroinit.integrations.past import (
+    UNCOUNTED_LOADS,
+    Event,
+    Reason,
+    note,
+    reason_to_leave,
+    record_loads,
+)
 from neuroinit.methods.base import Initialization
 from neuroinit.run.results.result import Result
 
@@ -49,8 +56,9 @@ class InitCallback(Callback):
         method: The method; by default NIO with the fields below, for the trainer's optimizer at
             the highest learning rate of its schedule. A method that you pass is not changed.
         force: Initialize a module whose weights were loaded or trained before.
-        verify: As for :func:`neuroinit.nio_`, unless you pass a method or there are several
-            optimizers: short trainings on copies of the parameters verify the result.
+        verify: As for :func:`neuroinit.nio_`: short trainings on copies of the parameters verify
+            the result. By default that is done if it is possible: not for a ``method`` that you
+            pass, nor with several optimizers.
         log_metrics: Send the record of every step, and the statistics before and after, to the
             trainer's loggers.
         **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
@@ -72,7 +80,7 @@ class InitCallback(Callback):
         method: Initialization | None = None,
         *,
         force: bool = False,
-        verify: bool = True,
+        verify: bool | None = None,
         log_metrics: bool = True,
         **options: Unpack[CallbackOptions],
     ) -> None:
@@ -213,3 +221,4 @@ def _loaded_by_tuner(module: nn.Module) -> bool:
 
 
 UNCOUNTED_LOADS.append(_loaded_by_tuner)
+record_loads()  # at import: weights are loaded before a callback is made

@@ -26,6 +26,8 @@ from neuroinit.run.results.result import Result
 
 log = logging.getLogger(__name__)
 
+_NEEDED = "Short trainings need one optimizer with a learning rate."
+
 
 class CallbackOptions(NIOFields, RunOptions, total=False):
     """The options of a callback that are fields of NIO or arguments of ``optimize``."""
@@ -42,13 +44,14 @@ class CallbackSettings:
         method: The method.
         adapts: Whether the method takes ``rate`` and ``family`` from the trainer's optimizer: true
             unless the user passed a method.
-        verify: Whether short trainings with the trainer's optimizer verify the result of NIO.
+        verify: Whether short trainings with the trainer's optimizer verify the result of NIO;
+            ``None`` if that is possible.
         options: Arguments of :func:`neuroinit.optimize`.
     """
 
     method: Initialization
     adapts: bool
-    verify: bool
+    verify: bool | None
     options: OptimizeOptions
 
     def run(
@@ -62,11 +65,13 @@ class CallbackSettings:
         passed: OptimizeOptions = {**self.options, "compute_loss": compute_loss}
         rate = peak_rate(optimizers) if self.adapts else None
         method = self.method if rate is None else self._method_for(rate, optimizers[0])
-        if rate is not None and self.verify:
+        if rate is not None and self.verify is not False:
             with at_peak(optimizers[0]) as optimizer:
                 return optimize_verified(model, batches, None, method, optimizer, passed)
-        if self.adapts and self.verify:
-            log.info("Not verified by trainings: that needs one optimizer with a learning rate.")
+        if self.verify:
+            raise ValueError(f"`verify = True` is not possible. {_NEEDED}")
+        if self.adapts and self.verify is None:
+            log.info("Not verified. %s", _NEEDED)
         return optimize(model, batches, method=method, **passed)
 
     def _method_for(self, rate: float, optimizer: Optimizer) -> Initialization:
@@ -77,7 +82,7 @@ class CallbackSettings:
 
 
 def callback_settings(
-    method: Initialization | None, given: CallbackOptions, verify: bool
+    method: Initialization | None, given: CallbackOptions, verify: bool | None
 ) -> CallbackSettings:
     """Check the arguments of a callback.
 
@@ -87,21 +92,20 @@ def callback_settings(
         verify: See :class:`CallbackSettings`.
 
     Raises:
-        TypeError: If an option is unknown, or is a field of NIO next to a ``method``.
+        TypeError: If an option is unknown, or if there is a ``method`` next to a field of NIO or
+            ``verify=True``.
     """
-    known = CallbackOptions.__annotations__
-    unknown = sorted(given.keys() - known.keys())
-    if unknown:
-        raise TypeError(
-            f"`InitCallback` has no option `{unknown[0]}`. The options are: {', '.join(known)}."
-        )
     fields = sorted(given.keys() & NIOFields.__annotations__.keys())
     if method is not None and fields:
         raise TypeError(
             f"Found `method` and {listed(fields)}. Pass the method with its fields, such "
             "as `method=NIO(steps=20)`, or the fields of NIO alone, such as `steps=20`, not both."
         )
-    nio, options = method_and_options("InitCallback", NIO, given)
+    if method is not None and verify:
+        raise TypeError(
+            "`verify = True` is for NIO with the trainer's optimizer, without `method`."
+        )
+    nio, options = method_and_options("InitCallback", NIO, CallbackOptions, given)
     found: Initialization = nio if method is None else method
     check_instance("method", found, Initialization, "a method such as `NIO()`")
     return CallbackSettings(found, method is None, verify, options)

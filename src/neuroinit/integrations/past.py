@@ -1,8 +1,11 @@
 """Records whether a model was loaded or trained, so that such weights are left alone.
 
-Modules are recorded by weak references, and do not change. ``load_state_dict`` does not mark a
-module, so this file wraps it, for all modules, when it is imported. Modules that were loaded before
-the import, and copies, are recognized only by the values of their normalization layers.
+Modules are recorded by weak references, and do not change. ``load_state_dict`` leaves no mark on a
+module, and torch has no hook for the loads of all modules. So :func:`record_loads` replaces it, for
+the whole process, by a function that does the same and records the module. The files of the
+callbacks call it when they are imported. When a callback is made would be too late: most scripts
+load the weights first, and then make the trainer with its callbacks. Modules that were loaded
+before the import, and copies, are recognized only by the values of their normalization layers.
 """
 
 from __future__ import annotations
@@ -176,17 +179,18 @@ def _changed_norm(module: nn.Module) -> str:
 
 
 UNCOUNTED_LOADS: list[Callable[[nn.Module], bool]] = []  # loads that are not recorded
-_load_state_dict = nn.Module.load_state_dict
 
 
-@functools.wraps(_load_state_dict)
-def _noting_load(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # as torch's
-    """``load_state_dict`` that also records which modules were loaded."""
-    found = _load_state_dict(self, *args, **kwargs)
-    if not any(uncounted(self) for uncounted in UNCOUNTED_LOADS):
-        note(self, Event.LOADED)
-    return found
+@functools.cache
+def record_loads() -> None:
+    """Make ``nn.Module.load_state_dict`` record which modules were loaded; the first call does."""
+    load_state_dict = nn.Module.load_state_dict
 
+    @functools.wraps(load_state_dict)
+    def recording(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # as torch's
+        found = load_state_dict(self, *args, **kwargs)
+        if not any(uncounted(self) for uncounted in UNCOUNTED_LOADS):
+            note(self, Event.LOADED)
+        return found
 
-# torch has no hook for the loads of all modules
-nn.Module.load_state_dict = _noting_load  # type: ignore[method-assign]
+    nn.Module.load_state_dict = recording  # type: ignore[method-assign]

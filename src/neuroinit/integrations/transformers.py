@@ -25,7 +25,7 @@ from neuroinit.integrations.common import (
     undisturbed,
 )
 from neuroinit.integrations.options import CallbackOptions, callback_settings, show_options
-from neuroinit.integrations.past import Event, Reason, note, reason_to_leave
+from neuroinit.integrations.past import Event, Reason, note, reason_to_leave, record_loads
 from neuroinit.methods.base import Initialization
 from neuroinit.model.problem import ComputeLoss
 from neuroinit.run.results.result import Result
@@ -70,8 +70,9 @@ class InitCallback(TrainerCallback):
         compute_loss: ``compute_loss(model, batch)``; by default ``compute_loss`` of the trainer,
             with its label smoothing or ``compute_loss_func``.
         force: Initialize a model whose weights were loaded or trained before.
-        verify: As for :func:`neuroinit.nio_`, unless you pass a method or there are several
-            optimizers: short trainings on copies of the parameters verify the result.
+        verify: As for :func:`neuroinit.nio_`: short trainings on copies of the parameters verify
+            the result. By default that is done if it is possible: not for a ``method`` that you
+            pass, nor with several optimizers.
         **options: Fields of :class:`neuroinit.NIO`, such as ``steps=20`` or ``gamma=2.0``, and
             arguments of :func:`neuroinit.optimize`, such as ``engine="stream"``.
 
@@ -91,7 +92,7 @@ class InitCallback(TrainerCallback):
         *,
         compute_loss: ComputeLoss | None = None,
         force: bool = False,
-        verify: bool = True,
+        verify: bool | None = None,
         **options: Unpack[CallbackOptions],
     ) -> None:
         self.settings = callback_settings(method, options, verify)
@@ -204,3 +205,6 @@ def _broadcast(value: object) -> object:
     held = [value]
     broadcast_object_list(held)
     return held[0]
+
+
+record_loads()  # at import: weights are loaded before a callback is made

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypedDict
 
 from neuroinit.methods.updates import Update
-from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.parameters.selection import ParameterFilter
 
 
@@ -31,7 +30,7 @@ class GradInitFields(MethodFields, total=False):
 
     gamma: float
     eta: float
-    optimizer: str | OptimizerLike
+    family: str
     normalize: bool
     through_update: bool
     overlap: float

@@ -26,7 +26,7 @@ from neuroinit.methods.updates import (
     check_update,
     lower_bounds,
 )
-from neuroinit.model.arguments.optimizers import OptimizerLike, family_of
+from neuroinit.model.arguments.optimizers import FAMILIES
 from neuroinit.model.parameters.selection import ParameterFilter, Selection
 from neuroinit.model.problem import Problem
 
@@ -70,9 +70,9 @@ class GradInit(Method):
         steps: Largest number of steps.
         lr: Step size of the scales.
         gamma: Bound of the gradient norm: the L2 norm for SGD, the L1 norm for Adam.
-        eta: Length of the trial step of the optimizer.
-        optimizer: What you will train with: an optimizer, a function of parameters that makes one,
-            or ``"sgd"`` or ``"adam"``. Adaptive optimizers count as Adam.
+        eta: Length of the trial step of the optimizer, such as its learning rate.
+        family: ``"sgd"`` or ``"adam"``: the kind of optimizer that you will train with. Adaptive
+            optimizers count as Adam. :func:`gradinit_` reads it from an ``optimizer``.
         normalize: For SGD, ``A(g) = g / ||g||``; if false, ``A(g) = g``.
         through_update: Differentiate ``A(g)`` as well.
         overlap: Fraction of the samples of ``S~`` that are also in ``S``. With one half, a batch of
@@ -88,7 +88,7 @@ class GradInit(Method):
         TypeError, ValueError: If a field has the wrong type or is out of range.
 
     Example:
-        >>> GradInit(steps=100, optimizer="adam", gamma=50.0).eta
+        >>> GradInit(steps=100, family="adam", gamma=50.0).eta
         0.1
     """
 
@@ -96,7 +96,7 @@ class GradInit(Method):
     lr: float = 0.01
     gamma: float = 1.0
     eta: float = 0.1
-    optimizer: str | OptimizerLike = "sgd"
+    family: str = "sgd"
     normalize: bool = True
     through_update: bool = False
     overlap: float = 0.5
@@ -108,7 +108,7 @@ class GradInit(Method):
         super().__post_init__()
         check_number("gamma", self.gamma, 0.0)
         check_number("eta", self.eta, 0.0)
-        object.__setattr__(self, "optimizer", family_of(self.optimizer))
+        check_choice("family", self.family, FAMILIES)
         check_overlap(self.overlap)
         check_update(self.update)
         if self.gradients_of is not None:
@@ -193,7 +193,7 @@ class GradInit(Method):
             plan,
             gamma=self.gamma,
             eta=self.eta,
-            adam=self.optimizer == "adam",
+            adam=self.family == "adam",
             normalize=self.normalize,
             through_update=self.through_update,
         ).objective(engine)

@@ -26,9 +26,10 @@ def batches(before: GradientStats | Result, after: GradientStats | None = None) 
 
     Example:
         >>> import torch
-        >>> from neuroinit.gradients.statistics.one_batch import gradient_stats
+        >>> import neuroinit as ni
         >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
-        >>> len(batches(gradient_stats(torch.nn.Linear(4, 3), batch, sub_batches=4)).axes)
+        >>> stats = ni.gradient_stats(torch.nn.Linear(4, 3), batch, sub_batches=4)
+        >>> len(ni.plots.batches(stats).axes)
         2
     """
     if isinstance(before, Result):

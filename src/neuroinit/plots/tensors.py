@@ -73,9 +73,9 @@ def layers(before: GradientStats | Result, after: GradientStats | None = None) -
 
     Example:
         >>> import torch
-        >>> from neuroinit.gradients.statistics.one_batch import gradient_stats
+        >>> import neuroinit as ni
         >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
-        >>> len(layers(gradient_stats(torch.nn.Linear(4, 3), batch)).axes)
+        >>> len(ni.plots.layers(ni.gradient_stats(torch.nn.Linear(4, 3), batch)).axes)
         3
     """
     if isinstance(before, Result):
@@ -165,12 +165,11 @@ def draw_layers(ax: Axes, before: GradientStats, after: GradientStats, quantity:
 
     Example:
         >>> import torch
-        >>> from neuroinit.gradients.statistics.one_batch import gradient_stats
-        >>> from neuroinit.plots.style import figure
+        >>> import neuroinit as ni
         >>> batch = torch.randn(8, 4), torch.randint(3, (8,))
-        >>> stats = gradient_stats(torch.nn.Linear(4, 3), batch)
-        >>> made, axes = figure(1)
-        >>> draw_layers(axes[0, 0], stats, stats, "norm")
+        >>> stats = ni.gradient_stats(torch.nn.Linear(4, 3), batch)
+        >>> made, axes = ni.plots.figure(1)
+        >>> ni.plots.draw_layers(axes[0, 0], stats, stats, "norm")
     """
     _draw_sides(ax, before, after, quantity)
     mark_groups(ax, [layer.name for layer in before.layers], labels=False)

@@ -38,9 +38,10 @@ def rollouts(result: AutoResult) -> Figure:
         A figure with one panel.
 
     Example:
-        >>> from neuroinit.choose.auto_result import CandidateRecord
-        >>> tried = [CandidateRecord(n, (1.0,), 3, 0.1, (2.0, 1.5, 1.0)) for n in ("NIO", "LSUV")]
-        >>> len(rollouts(AutoResult("NIO", tried, "lowest loss")).axes[0].lines)
+        >>> import neuroinit as ni
+        >>> losses = (2.0, 1.5, 1.0)
+        >>> tried = [ni.CandidateRecord(n, (1.0,), 3, 0.1, losses) for n in ("NIO", "LSUV")]
+        >>> len(ni.plots.rollouts(ni.AutoResult("NIO", tried, "lowest loss")).axes[0].lines)
         2
     """
     runs = {record.name: [record.losses] for record in result.candidates if record.losses}
@@ -65,10 +66,14 @@ def curves(comparison: Comparison, quantity: str = "training") -> Figure:
         ValueError: If the comparison has no such curve.
 
     Example:
-        >>> from neuroinit.choose.comparison_table import Curves
-        >>> found = Comparison([], curves={("NIO", 0): Curves(losses=(2.0, 1.0))})
-        >>> len(curves(found).axes[0].lines)
-        1
+        >>> import torch
+        >>> import neuroinit as ni
+        >>> batches = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(4)]
+        >>> methods = [ni.NIO(gamma=1.0, steps=3), ni.GradInit(steps=3)]
+        >>> factory = lambda: torch.nn.Linear(4, 3)
+        >>> found = ni.compare(factory, batches, methods, seeds=[0], show=False)
+        >>> len(ni.plots.curves(found, "norm").axes[0].lines)
+        2
     """
     check_choice("quantity", quantity, ("training", *LABELS))
     runs = comparison_curves(comparison, quantity)
@@ -119,9 +124,9 @@ def draw_losses(
         ceiling: A loss above it is drawn at it.
 
     Example:
-        >>> from neuroinit.plots.style import figure
-        >>> made, axes = figure(1)
-        >>> draw_losses(axes[0, 0], [[2.0, 1.0], [2.0, math.inf]], "C0", "SGD")
+        >>> import neuroinit as ni
+        >>> made, axes = ni.plots.figure(1)
+        >>> ni.plots.draw_losses(axes[0, 0], [[2.0, 1.0], [2.0, math.inf]], "C0", "SGD")
     """
     _draw_curves(ax, curves, ceiling, label, color, alpha=0.8)
     log_axis(ax.yaxis)

@@ -33,7 +33,7 @@ def kaiming_(model: nn.Module, **fields: Unpack[KaimingFields]) -> Result:
         >>> round(deviation * 200**0.5, 1), model[0].bias.any().item()
         (1.0, False)
     """
-    return _draw("kaiming_", Kaiming, model, fields)
+    return _draw("kaiming_", Kaiming, KaimingFields, model, fields)
 
 
 @shows_options(XavierFields, Xavier)
@@ -46,7 +46,7 @@ def xavier_(model: nn.Module, **fields: Unpack[XavierFields]) -> Result:
         >>> round(model.weight.std().item() * 300**0.5, 1)
         1.0
     """
-    return _draw("xavier_", Xavier, model, fields)
+    return _draw("xavier_", Xavier, XavierFields, model, fields)
 
 
 @shows_options(OrthogonalFields, Orthogonal)
@@ -59,7 +59,7 @@ def orthogonal_(model: nn.Module, **fields: Unpack[OrthogonalFields]) -> Result:
         >>> torch.allclose(model.weight @ model.weight.T, torch.eye(8), atol=1e-5)
         True
     """
-    return _draw("orthogonal_", Orthogonal, model, fields)
+    return _draw("orthogonal_", Orthogonal, OrthogonalFields, model, fields)
 
 
 @shows_options(TruncNormalFields, TruncNormal)
@@ -72,29 +72,36 @@ def trunc_normal_(model: nn.Module, **fields: Unpack[TruncNormalFields]) -> Resu
         >>> model.weight.abs().max().item() <= 0.04001, round(model.weight.std().item(), 2)
         (True, 0.02)
     """
-    return _draw("trunc_normal_", TruncNormal, model, fields)
+    return _draw("trunc_normal_", TruncNormal, TruncNormalFields, model, fields)
 
 
 @shows_options(KaimingFields, FixUp)
 def fixup_(model: nn.Module, **fields: Unpack[KaimingFields]) -> Result:
-    """FixUp initialization of a residual network that was built for it, see :class:`FixUp`.
+    """FixUp initialization of a residual network that was made for it, see :class:`FixUp`.
 
     Example:
-        >>> from neuroinit.experiments.models import build
-        >>> model = build("fixup-resnet-20", classes=10)
+        The branch has one layer here; :class:`FixUp` has an example with a residual block.
+
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8)))
+        >>> model[1].fixup_branch = list(model[1])
+        >>> model.fixup_classifier = nn.Linear(8, 3)
         >>> _ = fixup_(model)
         >>> model.fixup_classifier.weight.any().item()
         False
     """
-    return _draw("fixup_", FixUp, model, fields)
+    return _draw("fixup_", FixUp, KaimingFields, model, fields)
 
 
 def _draw(
-    name: str, kind: type[Initialization], model: nn.Module, options: Mapping[str, object]
+    name: str,
+    kind: type[Initialization],
+    typed: type,
+    model: nn.Module,
+    fields: Mapping[str, object],
 ) -> Result:
     """Draw fresh values and put them in the model."""
-    method, passed = method_and_options(name, kind, options)
-    result = optimize(model, (), None, method, **passed)
+    method, _ = method_and_options(name, kind, typed, fields)
+    result = optimize(model, (), None, method)
     result.apply_(model)
     advance_generator()
     return result

@@ -63,9 +63,10 @@ def optimize(
             no data: see ``example``.
         loss_fn: ``loss_fn(output, target)``: a scalar mean, or one loss per sample.
         method: ``NIO()`` by default; or any other initialization, such as ``GradInit()``.
-        compute_loss: ``compute_loss(model, batch)``, for example
+        compute_loss: ``compute_loss(model, batch)`` in place of ``loss_fn``, for example
             ``lambda model, batch: model(**batch).loss``.
-        engine: ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"`` are exact.
+        engine: How second derivatives are computed; ``NIO()`` and methods such as ``LSUV()`` have
+            none. ``"keep"`` (fastest), ``"stream"`` (least memory) or ``"auto"`` are exact.
             ``"differences"`` is approximate: for sharded models, and for operators without a double
             backward.
         microbatch: Largest number of samples in one pass, for losses in which samples do not depend

@@ -27,14 +27,12 @@ M = TypeVar("M", bound=Initialization)
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-class RunOptions(TypedDict, total=False):
-    """Arguments of :func:`optimize` that do not concern the model, data, loss or method."""
+class FirstOrderOptions(TypedDict, total=False):
+    """Arguments of :func:`optimize` that a method without second derivatives can use, too."""
 
-    engine: str
     microbatch: int | None
     progress: bool
     on_step: OnStep | None
-    memory_limit: int | None
     autocast: torch.dtype | None
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
@@ -43,11 +41,26 @@ class RunOptions(TypedDict, total=False):
     targets: Targets | None
 
 
-class OptimizeOptions(RunOptions, total=False):
-    """Arguments of :func:`optimize` besides model, batches, loss and method."""
+class EngineOptions(TypedDict, total=False):
+    """Arguments of :func:`optimize` for second derivatives."""
+
+    engine: str
+    memory_limit: int | None
+
+
+class DataOptions(TypedDict, total=False):
+    """Arguments of :func:`optimize` that say what the data and the loss are."""
 
     compute_loss: ComputeLoss | None
     example: Tensor | Sequence[int] | None
+
+
+class RunOptions(EngineOptions, FirstOrderOptions, total=False):
+    """Arguments of :func:`optimize` that do not concern the model, data, loss or method."""
+
+
+class OptimizeOptions(DataOptions, RunOptions, total=False):
+    """Arguments of :func:`optimize` besides model, batches, loss and method."""
 
 
 class NIOOptions(NIOFields, OptimizeOptions, total=False):
@@ -62,8 +75,18 @@ class MetaInitOptions(MetaInitFields, OptimizeOptions, total=False):
     """Keywords of :func:`metainit_`."""
 
 
-class LSUVOptions(LSUVFields, OptimizeOptions, total=False):
+class LSUVOptions(LSUVFields, DataOptions, FirstOrderOptions, total=False):
     """Keywords of :func:`lsuv_`."""
+
+
+def check_not_both(name: str, options: Mapping[str, object], others: Sequence[str]) -> None:
+    """Raise if options are given next to the argument that sets them."""
+    both = [other for other in others if other in options]
+    if both:
+        raise TypeError(
+            f"Found `{name}` and `{both[0]} = {options[both[0]]!r}`. The former sets the latter: "
+            "pass one of them."
+        )
 
 
 def shows_options(
@@ -105,26 +128,26 @@ def _default(field: dataclasses.Field[object]) -> object:
 
 
 def method_and_options(
-    name: str, kind: type[M], options: Mapping[str, object]
+    name: str, kind: type[M], typed: type, options: Mapping[str, object]
 ) -> tuple[M, OptimizeOptions]:
     """Make a method from its fields among the options; raise for unknown options.
 
     Args:
         name: The name of the function that was called, for the error message.
         kind: The class of the method.
+        typed: The TypedDict of the options.
         options: The keyword arguments of the function.
 
     Returns:
         The method, and the options of :func:`optimize`.
     """
-    known = [field.name for field in dataclasses.fields(kind)]
-    passed = {k: v for k, v in options.items() if k in OptimizeOptions.__annotations__}
-    fields = {k: v for k, v in options.items() if k not in passed}
-    unknown = [field for field in fields if field not in known]
+    known = typed.__annotations__
+    unknown = [option for option in options if option not in known]
     if unknown:
         raise TypeError(
-            f"`{unknown[0]}` is not an argument of `{name}` or a field of `{kind.__name__}`. "
-            f"The fields are: {', '.join(known)}."
+            f"`{unknown[0]}` is not an argument of `{name}`. Its options are: {', '.join(known)}."
         )
+    passed = {k: v for k, v in options.items() if k in OptimizeOptions.__annotations__}
+    fields = {k: v for k, v in options.items() if k not in passed}
     make: Callable[..., M] = kind  # which checks the types of its fields
     return make(**fields), cast(OptimizeOptions, passed)

@@ -145,3 +145,13 @@ def test_by_default_a_batch_is_cut_as_nio_cuts_it(small_model, digits_like, chan
 def test_small_batches_have_fewer_sub_batches_by_default(samples, count):
     batch = torch.randn(samples, 4), torch.randint(3, (samples,))
     assert len(ni.gradient_stats(nn.Linear(4, 3), batch).norms) == count
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"sub_batches": 4}, {"overlap": 0.5}, {"split": "paper"}, {"batch_stats": "batch"}],
+    ids=lambda given: next(iter(given)),
+)
+def test_a_method_next_to_what_it_sets(small_model, digits_like, given):
+    with pytest.raises(TypeError, match=r"`method` and one of `sub_batches`.*leave `method` out"):
+        ni.gradient_stats(small_model, digits_like[0], method=ni.NIO(), **given)

@@ -235,7 +235,7 @@ KINDS = (ni.Kaiming, ni.Xavier, ni.Orthogonal, ni.TruncNormal, ni.LSUV, ni.GradI
         (ni.LSUV, {"batch_stats": "sub-batch"}),
         (ni.GradInit, {"gamma": 0.0}),
         (ni.GradInit, {"eta": math.nan}),
-        (ni.GradInit, {"optimizer": "lion"}),
+        (ni.GradInit, {"family": "lion"}),
         (ni.GradInit, {"overlap": 1.0}),
         (ni.GradInit, {"update": "adam"}),
         (ni.GradInit, {"gradients_of": "conv"}),
@@ -255,7 +255,7 @@ def test_fields_out_of_range(kind, fields):
 
 
 def test_an_unknown_field_names_the_function():
-    with pytest.raises(TypeError, match=r"`fan` is not an argument of `kaiming_` .*mode"):
+    with pytest.raises(TypeError, match=r"`fan` is not an argument of `kaiming_`.*mode"):
         ni.kaiming_(nn.Linear(2, 2), fan="in")
 
 

@@ -119,6 +119,8 @@ def test_how_far_a_network_is_from_the_target():
     badness = RULE.badness(seen(1.0), share=1.0, unit=2.0, promised=60.0)
     assert badness == pytest.approx(math.log(3.0))
     assert RULE.badness(seen(1.0), share=0.5, unit=2.0, promised=0.0) == pytest.approx(math.log(2))
+    high = RULE.badness(seen(1.0, loss=40.0), share=1.0, unit=2.0, promised=0.0)
+    assert high == pytest.approx(math.log(10.0))  # twice the unit is where it explodes
 
 
 # -- networks --------------------------------------------------------------------------------------

@@ -231,7 +231,7 @@ def test_include_and_exclude_choose_the_scaled_tensors(small_model, digits_like)
         ({"lr": "fast"}, TypeError, "`lr` should be a number"),
         ({"gamma": -1.0}, ValueError, '`gamma` should be a finite number > 0 or "auto"'),
         ({"gamma": math.nan}, ValueError, "`gamma = nan`"),
-        ({"gamma": "automatic"}, ValueError, "`gamma` should be one of 'auto'"),
+        ({"gamma": "automatic"}, TypeError, '`gamma` should be a number or "auto"'),
         ({"gamma": None}, TypeError, "`gamma` should be a number"),
         ({"sub_batches": 1}, ValueError, "`sub_batches` should be an int of at least 2"),
         ({"sub_batches": "all"}, TypeError, '`sub_batches` should be an int or "samples"'),

@@ -32,6 +32,22 @@ def test_an_explosion_is_shrunk_by_all_tensors_alike():
     assert state["shrinking"] == 1
 
 
+def test_the_last_step_of_shrinking_goes_past_the_norm_at_which_it_ends():
+    scales, _ = move(10.0, [40.0, 40.0, 20.0])  # to first order, the log-norm falls by 100 steps
+    past = RULE.shrink_to * math.exp(-0.5)
+    torch.testing.assert_close(scales, ONES * math.exp(-math.log(10.0 / past) / 100))
+
+
+def test_every_crossing_of_gamma_halves_the_longest_step():
+    _, state = move(2.0, [1.0, 1.0, 1.0])
+    scales, state = move(0.2, [1.0, 1.0, 1.0], state)
+    torch.testing.assert_close(scales, ONES * math.exp(0.3 / 2))
+    scales, state = move(5.0, [1.0, 1.0, 1.0], state)
+    torch.testing.assert_close(scales, ONES * math.exp(-0.3 / 4))
+    scales, _ = move(0.8, [0.3, 0.3, 0.3], state)  # crossed by less than a factor of e
+    torch.testing.assert_close(scales, ONES * math.exp(0.3 / 4))
+
+
 def test_shrinking_goes_on_below_gamma_and_ends_well_below_it():
     _, state = move(1e6, [2.0, 1.0, 1.0])
     scales, state = move(0.5, [2.0, 1.0, 1.0], state)

@@ -20,6 +20,8 @@ from neuroinit.gradients.sub_batches import USUAL, usual_count
 from neuroinit.model.finite import check_losses, check_norm, explained
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 
+DEFAULT_SPLIT = (None, 0.0, "cover", "sub-batch")  # sub_batches, overlap, split, batch_stats
+
 
 class CutsBatches(Protocol):
     """The part of a method that cuts a batch into sub-batches."""
@@ -68,7 +70,7 @@ def gradient_stats(
         targets: With ``agreement`` and ``compute_loss``: which entry of a batch has the targets, a
             key, an index or a tuple of several; by default ``"labels"``, or 1 for pairs.
         method: Cut the batch as this method does, for example ``NIO()``, so that the numbers
-            compare with those of its results; instead of ``sub_batches``, ``overlap``, ``split``
+            compare with those of its results; in place of ``sub_batches``, ``overlap``, ``split``
             and ``batch_stats``. Cosines depend on the number and size of the sub-batches. The
             defaults of all four are those of ``NIO()``.
 
@@ -76,6 +78,7 @@ def gradient_stats(
         The statistics, whole model and per parameter tensor.
 
     Raises:
+        TypeError: If there are ``sub_batches`` or the like next to a ``method``.
         ValueError: If an argument is out of range, all gradients are zero, or one is not finite.
 
     Example:
@@ -87,6 +90,12 @@ def gradient_stats(
         (torch.Size([4]), 'weight')
     """
     check_split(USUAL if sub_batches is None else sub_batches, overlap, split, batch_stats)
+    if method is not None and (sub_batches, overlap, split, batch_stats) != DEFAULT_SPLIT:
+        raise TypeError(
+            "Found `method` and one of `sub_batches`, `overlap`, `split` and `batch_stats`, which "
+            "the method has itself. Pass them to the method, such as `NIO(sub_batches=4)`, or "
+            "leave `method` out."
+        )
     with isolated():
         layout = batch_layout(cut, batch_dim, targets)
         problem = Problem(model, loss_fn, compute_loss, layout=layout)

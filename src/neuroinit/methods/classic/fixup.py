@@ -43,12 +43,21 @@ class FixUp(Kaiming):
         mode: As for :class:`~neuroinit.Kaiming`, but ``"fan_out"`` by default.
 
     Example:
+        >>> import torch
         >>> import neuroinit as ni
-        >>> from neuroinit.experiments.models import build
-        >>> model = build("fixup-resnet-20", classes=10)
+        >>> class Block(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fixup_branch = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        ...         self.multiplier = nn.Parameter(torch.ones(1))
+        ...
+        ...     def forward(self, x):
+        ...         return x + self.multiplier * self.fixup_branch(x)
+        >>> model = nn.Sequential(nn.Linear(4, 8), Block(), Block())
+        >>> model.fixup_classifier = nn.Linear(8, 3)
         >>> _ = ni.fixup_(model)
-        >>> bool(model.fixup_classifier.weight.any())
-        False
+        >>> bool(model.fixup_classifier.weight.any()), model(torch.ones(1, 4)).tolist()
+        (False, [[0.0, 0.0, 0.0]])
     """
 
     mode: str = "fan_out"

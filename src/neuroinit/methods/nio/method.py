@@ -89,9 +89,7 @@ class NIO(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.gamma, str):
-            check_choice("gamma", self.gamma, ("auto",))
-        else:
+        if self.gamma != "auto":
             check_number("gamma", self.gamma, 0.0, also='or "auto"')
         check_number("gamma_per_loss", self.gamma_per_loss, 0.0)
         if self.rate is not None:
@@ -100,6 +98,11 @@ class NIO(Method):
         if self.sub_batches != "samples":
             check_count("sub_batches", self.sub_batches, 2, 'or "samples"')
         check_choice("family", self.family, FAMILIES)
+        if self.rate is None and self.family != "sgd":
+            raise ValueError(
+                f"`family = {self.family!r}` is the kind of optimizer that `rate` belongs to. Pass "
+                "`rate`, too."
+            )
         if self.rule is None:
             rule = CommonFactor() if self.gamma == "auto" else HeldNorm()
             object.__setattr__(self, "rule", rule)

@@ -6,18 +6,24 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neuroinit.common.checks import check_callable, check_choice
 from neuroinit.common.errors import warn
 
 OptimizerLike = Optimizer | Callable[[Iterable[Tensor]], Optimizer]
 ParameterGroup = dict[str, Any]  # torch's type of an entry of `param_groups`
 FAMILIES = ("sgd", "adam")
+
+
+class RateFields(TypedDict, total=False):
+    """Fields of :class:`NIO` that describe the optimizer of the training."""
+
+    rate: float
+    family: str
 
 
 def twin_of(optimizer: OptimizerLike, model: nn.Module, values: dict[str, Tensor]) -> Optimizer:
@@ -95,7 +101,12 @@ def _copied(optimizer: Optimizer, memo: dict[int, object]) -> Optimizer:
 def check_optimizer(optimizer: object) -> None:
     """Raise for an unusable optimizer; warn if a scheduler has changed its learning rate."""
     if not isinstance(optimizer, Optimizer):
-        check_callable("optimizer", optimizer)
+        if not callable(optimizer):
+            raise TypeError(
+                "Parameter `optimizer` should be a torch optimizer, or a function of parameters "
+                "that makes one, such as `lambda p: torch.optim.SGD(p, lr=0.1)`. Found "
+                f"`optimizer = {optimizer!r}`."
+            )
         return
     if not any(group.get("lr", 1.0) for group in optimizer.param_groups):
         raise ValueError(
@@ -127,23 +138,38 @@ def rate_of(optimizer: OptimizerLike) -> float | None:
     check_optimizer(optimizer)
     made = _instance(optimizer)
     sgd = isinstance(made, torch.optim.SGD)
-    rates = [_rate(g) if sgd else float(g.get("lr", math.inf)) for g in made.param_groups]
-    return max(rates) if 0 < max(rates) < math.inf else None
+    return _largest([_rate(g) if sgd else _lr(g) for g in made.param_groups])
 
 
-def family_of(optimizer: str | OptimizerLike) -> str:
+def learning_rate_of(optimizer: OptimizerLike) -> float | None:
+    """The largest ``lr``; ``None`` if the optimizer has no learning rate.
+
+    Example:
+        >>> learning_rate_of(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+        0.1
+    """
+    check_optimizer(optimizer)
+    return _largest([_lr(group) for group in _instance(optimizer).param_groups])
+
+
+def rate_fields(optimizer: OptimizerLike) -> RateFields:
+    """``rate`` and ``family`` for :class:`NIO`; empty if the optimizer has no learning rate.
+
+    Example:
+        >>> rate_fields(torch.optim.Adam)
+        {'rate': 0.001, 'family': 'adam'}
+    """
+    rate = rate_of(optimizer)
+    return {} if rate is None else {"rate": rate, "family": family_of(optimizer)}
+
+
+def family_of(optimizer: OptimizerLike) -> str:
     """``"sgd"`` for optimizers whose step grows with the gradient, ``"adam"`` for the others.
-
-    Args:
-        optimizer: One of these two names, an optimizer, or a function of parameters that makes one.
 
     Example:
         >>> family_of(torch.optim.AdamW)
         'adam'
     """
-    if isinstance(optimizer, str):
-        check_choice("optimizer", optimizer, FAMILIES)
-        return optimizer
     made = _instance(optimizer)
     return "sgd" if isinstance(made, (torch.optim.SGD, torch.optim.ASGD)) else "adam"
 
@@ -153,6 +179,14 @@ def _instance(optimizer: OptimizerLike) -> Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer
     return _made_by(optimizer, [torch.zeros(1, requires_grad=True)])
+
+
+def _largest(rates: list[float]) -> float | None:
+    return max(rates) if 0 < max(rates) < math.inf else None
+
+
+def _lr(group: ParameterGroup) -> float:
+    return float(group.get("lr", math.inf))
 
 
 def _rate(group: ParameterGroup) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -90,6 +91,11 @@ def check_callables(
     for name, value in (("loss_fn", loss_fn), ("compute_loss", compute_loss)):
         if value is not None:
             check_callable(name, value)
+    if compute_loss is not None and loss_fn not in (None, F.cross_entropy):  # not the default
+        raise TypeError(
+            f"Found `loss_fn = {loss_fn!r}` and `compute_loss`, which computes the loss alone. "
+            "Pass one of them."
+        )
     if needed and loss_fn is None and compute_loss is None:
         raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
 
