@@ -26,19 +26,14 @@ from neuroinit.common.tensors import to_cpu_double, weighted_rows
 from neuroinit.gradients.directions import AllGradients, Collector, MeanDirection, Objective
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.passes.first_order import piece_rows, sub_batch_gradients
-from neuroinit.gradients.passes.pieces import (
-    Pass,
-    passes_over,
-    streamed_pieces,
-    takes_copies,
-)
+from neuroinit.gradients.passes.pieces import Pass
+from neuroinit.gradients.passes.planned import passes_over, streamed_pieces
 from neuroinit.gradients.passes.second_order import (
     backward_along,
     block_of,
     runs_of,
     second_backward,
 )
-from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
 from neuroinit.gradients.streamed_products import (
     known_products,
@@ -128,8 +123,6 @@ class ExactEngine(Engine):
     def _derivative(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> Derivative:
-        if not plan.one_forward or takes_copies(point.problem, plan):
-            try_separating(point, batch)
         value, by_scale = self._differentiate(point, batch, plan, objective, collector)
         by_scale = check_derivative(to_cpu_double(by_scale), point.problem.scaled)
         loss = float((plan.weights @ collector.losses).mean())

@@ -15,21 +15,16 @@ from torch import Tensor
 from neuroinit.common.batches import Batch
 from neuroinit.gradients.directions import Collector
 from neuroinit.gradients.passes.first_order import sub_batch_gradients
-from neuroinit.gradients.passes.pieces import (
-    Pass,
-    passes_over,
-    streamed_pieces,
-    streamed_samples,
-)
+from neuroinit.gradients.passes.pieces import Pass
+from neuroinit.gradients.passes.planned import passes_over, streamed_pieces, streamed_samples
 from neuroinit.gradients.passes.second_order import second_backward
 from neuroinit.gradients.plan import Plan
 from neuroinit.model.session import Session
 
 
 def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
-    problem = session.problem
-    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
-    names = problem.differentiated
+    names, pieces = session.problem.differentiated, streamed_pieces(session.problem)
+    samples = streamed_samples(plan)
     return passes_over(session, batch, plan, names, samples, pieces, create_graph=True)
 
 

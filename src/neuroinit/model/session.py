@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Interval
-from neuroinit.common.tensors import dot, flatten, sum_dtype, zeros_if_missing
+from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
 from neuroinit.kernels.context import PieceParameters
 from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
 from neuroinit.model.borrowing import borrowed
@@ -65,10 +65,6 @@ class Session(Evaluation):
         tensors = self.point.tensors(names)
         found = self.gradient_by(loss, tensors, create_graph, retain_graph)
         return zeros_if_missing(found, tensors)
-
-    def flat_gradient(self, loss: Tensor, names: Sequence[str]) -> Tensor:
-        """The gradient of a loss by parameters as a flat vector, see :meth:`gradient`."""
-        return flatten(self.gradient(loss, names))
 
     def gradient_by(
         self,

@@ -15,7 +15,7 @@ from neuroinit.common.process.accelerator import free_device_memory
 from neuroinit.common.sealed_json import JSON, of_kind
 from neuroinit.gradients.engines import Engine, Keep, Stream
 from neuroinit.gradients.passes.graph_checks import check_double_backward
-from neuroinit.gradients.passes.pieces import streamed_pieces, streamed_samples, takes_copies
+from neuroinit.gradients.passes.planned import streamed_pieces, streamed_samples, takes_copies
 from neuroinit.gradients.passes.trials import may_be_separable, samples_are_independent
 from neuroinit.gradients.plan import Plan, share_of
 from neuroinit.model.point import Point
@@ -63,7 +63,7 @@ class Schedule:
             return Schedule(STREAM, self.microbatch)
         largest = plan.largest
         if may_be_separable(problem):
-            largest = max(largest, streamed_samples(problem, batch, plan))
+            largest = max(largest, streamed_samples(plan))
         if largest == 1 or plan.one_forward or not samples_are_independent(problem, batch):
             return None
         return Schedule(STREAM, largest // 2)
@@ -139,7 +139,7 @@ class _Need:
         self.together = not apart and may_be_separable(problem)  # one pass computes several pieces
         self.samples, self.vectors = plan.largest, 4 * self.vector
         if self.together and not self.copied:
-            self.samples = max(self.samples, streamed_samples(problem, batch, plan))
+            self.samples = max(self.samples, streamed_samples(plan))
             pieces = max(1, min(streamed_pieces(problem), self.samples // min(self.sizes)))
             self.vectors = (1 + 3 * pieces) * self.vector
 
@@ -168,7 +168,7 @@ class _Need:
 
 def _streamed_in_quarters(problem: Problem, batch: Batch, plan: Plan, wanted: Schedule) -> Schedule:
     """For `stream`, a micro-batch of a quarter of the batch: about a training step's memory."""
-    most = streamed_samples(problem, batch, plan)
+    most = streamed_samples(plan)
     cuttable = wanted == Schedule(STREAM) and plan.largest > most and not plan.one_forward
     if not cuttable or not samples_are_independent(problem, batch):
         return wanted

@@ -18,7 +18,6 @@ from neuroinit.gradients.directions import AllGradients, Objective
 from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.passes.first_order import sub_batch_gradients
-from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
 from neuroinit.model.finite import check_derivative
 from neuroinit.model.point import Point
@@ -123,8 +122,6 @@ class _Gradients:
         self.collector = AllGradients(self.problem, self.count, self.share)
         losses: list[Tensor] = []
         own = self.share.plan
-        if not plan.one_forward:
-            try_separating(point, batch)
         with point.session() as session:
             rows = list(sub_batch_gradients(session, batch, own, names, losses))
         self.gradients = torch.stack(rows) if rows else torch.zeros(0, 1)

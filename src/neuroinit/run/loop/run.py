@@ -78,16 +78,16 @@ class Run:
         with self.checkpoint.naming():
             self.taken = of_kind(int, found["taken"])
             self.now.restore(found, self.checkpoint.same_options)
-            self.problem.traits.independent = dict(of_kind(list, found["independent"]))
+            for trait, outcome in of_kind(dict, found["traits"]).items():
+                self.problem.traits.note(trait, of_kind(bool, outcome))
 
     def _save(self, supply: Supply) -> None:
         """Write everything that the next step depends on to the checkpoint."""
-        independent = [list(pair) for pair in self.problem.traits.independent.items()]
         self.checkpoint.write(
             {
                 "random": self.states,
                 "taken": supply.taken,
-                "independent": independent,
+                "traits": {**self.problem.traits.outcomes},
                 **self.now.to_json(self.given),
             }
         )
