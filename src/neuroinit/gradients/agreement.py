@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch, Data
-from neuroinit.gradients.directions import Objective
+from neuroinit.gradients.collectors import Objective
 from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.passes.trials import agree

@@ -23,7 +23,8 @@ from torch import Tensor
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import to_cpu_double, weighted_rows
-from neuroinit.gradients.directions import AllGradients, Collector, MeanDirection, Objective
+from neuroinit.gradients.collectors import AllGradients, Collector, MeanDirection, Objective
+from neuroinit.gradients.directions import Directions
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.passes.first_order import piece_rows, sub_batch_gradients
 from neuroinit.gradients.passes.pieces import Pass
@@ -112,9 +113,11 @@ class ExactEngine(Engine):
             if share.sub_batches:
                 found = self._derivative(point, batch, share.plan, objective, collector)
             else:  # there are more ranks than sub-batches
-                value = collector.evaluate(objective)
-                nothing = torch.zeros_like(problem.unit_scales)
-                found = Derivative(float(value), nothing, collector.moments, 0.0)
+                nothing, evaluated = (
+                    torch.zeros_like(problem.unit_scales),
+                    collector.evaluate(objective),
+                )
+                found = Derivative(evaluated.value, nothing, evaluated.moments, 0.0)
             part = found.loss * len(share.sub_batches) / count
             loss = torch.tensor([part], dtype=torch.float64, device="cpu")
             *by_scale, loss = problem.ranks.sum(torch.cat([found.gradient, loss]))
@@ -123,16 +126,16 @@ class ExactEngine(Engine):
     def _derivative(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> Derivative:
-        value, by_scale = self._differentiate(point, batch, plan, objective, collector)
+        found, by_scale = self._differentiate(point, batch, plan, objective, collector)
         by_scale = check_derivative(to_cpu_double(by_scale), point.problem.scaled)
-        loss = float((plan.weights @ collector.losses).mean())
-        return Derivative(float(value), by_scale, collector.moments, loss)
+        loss = float((plan.weights @ found.losses).mean())
+        return Derivative(found.value, by_scale, found.moments, loss)
 
     @abc.abstractmethod
     def _differentiate(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
-    ) -> tuple[Tensor, Tensor]:
-        """The objective and its derivative on the device; the collector gets the losses."""
+    ) -> tuple[Directions, Tensor]:
+        """The objective with the directions, and its derivative by the scales on the device."""
 
 
 class Keep(ExactEngine):
@@ -143,7 +146,7 @@ class Keep(ExactEngine):
 
     def _differentiate(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Directions, Tensor]:
         problem = point.problem
         samples, names = plan.microbatch or plan.samples, problem.differentiated
         with point.session(second_order=True, scale_variables=True) as session:
@@ -153,12 +156,12 @@ class Keep(ExactEngine):
             if runs and isinstance(collector, MeanDirection):
                 blocks = [block_of(run) for run in runs]
                 collector.add_blocks(blocks)
-                value = collector.evaluate(objective, losses)
-                along = collector.directions_of_blocks(0, blocks)
-                return value, backward_along(session, passes[0], along, runs)
+                evaluated = collector.evaluate(objective, losses)
+                along = evaluated.of_blocks(0, blocks)
+                return evaluated, backward_along(session, passes[0], along, runs)
             rows = [_rows(passes)]
-            value, directions = _directions(plan, rows, objective, collector, losses)
-            return value, second_backward(session, passes, directions)
+            found, directions = _directions(plan, rows, objective, collector, losses)
+            return found, second_backward(session, passes, directions)
 
 
 class Stream(ExactEngine):
@@ -169,24 +172,24 @@ class Stream(ExactEngine):
 
     def _differentiate(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Directions, Tensor]:
         names, losses = point.problem.differentiated, list[Tensor]()
         products: Iterator[Tensor]
         if plan.simple or len(plan.pieces) > max(HELD_PIECES, streamed_pieces(point.problem)):
             with point.session() as session:
                 for gradient in sub_batch_gradients(session, batch, plan, names, losses):
                     collector.add(gradient[None])
-            value = collector.evaluate(objective, losses)
+            found: Directions = collector.evaluate(objective, losses)
             compute = simple_products if plan.simple else rolling_products
             with point.session(second_order=True, scale_variables=True) as session:
-                products = compute(session, batch, plan, collector)
-                return value, sum(products, torch.zeros(()))
+                products = compute(session, batch, plan, found)
+                return found, sum(products, torch.zeros(()))
         with point.session() as session:
             rows = [torch.cat(list(piece_rows(session, batch, plan, names, losses)))]
-        value, directions = _directions(plan, rows, objective, collector, losses)
+        found, directions = _directions(plan, rows, objective, collector, losses)
         with point.session(second_order=True, scale_variables=True) as session:
             products = known_products(session, batch, plan, directions)
-            return value, sum(products, torch.zeros(()))
+            return found, sum(products, torch.zeros(()))
 
 
 def _runs(plan: Plan, passes: list[Pass], collector: Collector) -> list[list[Tensor]]:
@@ -208,7 +211,7 @@ def _directions(
     objective: Objective,
     collector: Collector,
     losses: list[Tensor],
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Directions, Tensor]:
     """The objective, and the direction of every piece, from the gradients of all pieces.
 
     Args:
@@ -222,6 +225,6 @@ def _directions(
     if not plan.simple:
         gradients = weighted_rows(plan.weights, gradients)
     collector.add(gradients)
-    value = collector.evaluate(objective, losses)
-    directions = collector.directions(0, gradients)
-    return value, directions if plan.simple else weighted_rows(plan.weights.T, directions)
+    found = collector.evaluate(objective, losses)
+    directions = found.of(0, gradients)
+    return found, directions if plan.simple else weighted_rows(plan.weights.T, directions)

@@ -87,7 +87,7 @@ class Run:
             {
                 "random": self.states,
                 "taken": supply.taken,
-                "traits": {**self.problem.traits.outcomes},
+                "traits": {str(t): known for t, known in self.problem.traits.outcomes.items()},
                 **self.now.to_json(self.given),
             }
         )
