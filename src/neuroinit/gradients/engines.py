@@ -192,6 +192,12 @@ class Stream(ExactEngine):
             return found, sum(products, torch.zeros(()))
 
 
+class Unused(Stream):
+    """What a method that differentiates no gradients is given."""
+
+    name = "none"
+
+
 def _runs(plan: Plan, passes: list[Pass], collector: Collector) -> list[list[Tensor]]:
     """The gradients in runs if large ones need not be joined to one matrix, else none."""
     if not plan.simple or len(passes) > 1 or passes[0].pieces is None:

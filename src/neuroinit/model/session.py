@@ -73,8 +73,12 @@ class Session(Evaluation):
         create_graph: bool = False,
         retain_graph: bool = False,
     ) -> tuple[Tensor | None, ...]:
-        """The gradient of a loss by any leaves; ``None`` for those that the loss does not use."""
-        return differentiate([loss], leaves, None, create_graph, retain_graph, self._context)
+        """The gradient of a loss by any leaves, as autograd returns it.
+
+        It is ``None`` for leaves that the loss does not use, and sparse for sparse embeddings.
+        """
+        context = self._context
+        return differentiate([loss], leaves, None, create_graph, retain_graph, context, dense=False)
 
     def second_backward(
         self, outputs: Sequence[Tensor], vectors: Sequence[Tensor], retain_graph: bool = False
