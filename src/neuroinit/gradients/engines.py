@@ -193,7 +193,7 @@ class Stream(ExactEngine):
 
 
 class Unused(Stream):
-    """What a method that differentiates no gradients is given."""
+    """What a method gets that differentiates no gradients; users cannot select it."""
 
     name = "none"
 

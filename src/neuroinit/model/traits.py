@@ -42,8 +42,8 @@ class Traits:
 
         Args:
             trait: The name of the trait.
-            test: Returns the outcome, or ``None`` if this batch cannot tell: then the model counts
-                as if it had not the trait, and the next call tests again.
+            test: Returns the outcome; or ``None`` if this batch cannot tell. The answer is then
+                ``False``, and the next call tests again.
         """
         if trait not in self.outcomes:
             found = test()

@@ -36,8 +36,8 @@ NORMALIZED_TRIAL = 8  # samples in each piece with BatchNorm; fewer make roundin
 KINKS = 0.05  # larger errors cannot come from rounding at the kinks of activations
 MODULE_SHARE = 1e-3  # weight of the largest gradient norm in a module in relative errors
 
-Pair = tuple[Sequence[Tensor], Sequence[Tensor]]  # tensors computed in the way that is tested, and
-# in a way that is known to be correct
+# the same tensors, computed in the way that is tested and in a way that is known to be correct
+Pair = tuple[Sequence[Tensor], Sequence[Tensor]]
 
 # -- comparing -------------------------------------------------------------------------------------
 
@@ -69,7 +69,8 @@ def agree(
     error = relative_error(*found, modules, norms)
     if point.problem.sharded or not tolerance < error <= KINKS:
         return error <= tolerance
-    few = point.problem.layout.cut(batch, 0, min(TRIAL, point.problem.layout.size(batch)))
+    layout = point.problem.layout
+    few = layout.cut(batch, 0, min(TRIAL, layout.size(batch)))
     try:
         found = compute(*in_double(point, few))
     except (RuntimeError, ValueError, TypeError):  # it cannot be copied or run in float64
