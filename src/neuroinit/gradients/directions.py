@@ -102,6 +102,9 @@ class AllDirections(Directions):
     weights: Tensor
 
     def of(self, first: int, gradients: Tensor) -> Tensor:
-        """``v_d = sum_j (A + A^T)_dj g_j``, one row for every row of ``gradients``."""
+        """``v_d = sum_j (A + A^T)_dj g_j``.
+
+        ``gradients`` only says how many sub-batches are meant: all gradients are held here.
+        """
         d = list(self.share.sub_batches[first : first + len(gradients)])
         return self.weights[d].to(self.gradients) @ self.gradients
