@@ -113,10 +113,8 @@ class ExactEngine(Engine):
             if share.sub_batches:
                 found = self._derivative(point, batch, share.plan, objective, collector)
             else:  # there are more ranks than sub-batches
-                known, nothing = (
-                    collector.evaluate(objective),
-                    torch.zeros_like(problem.unit_scales),
-                )
+                known = collector.evaluate(objective)
+                nothing = torch.zeros_like(problem.unit_scales)
                 found = Derivative(known.value, nothing, known.moments, 0.0)
             part = found.loss * len(share.sub_batches) / count
             loss = torch.tensor([part], dtype=torch.float64, device="cpu")

@@ -43,31 +43,20 @@ def gradient_rows(
     Raises:
         RuntimeError: If the loss takes a gradient through an operator without double backward.
     """
-    with named_operator(in_loss_with_gradient):
-        yield from _gradient_rows(point, batch, plan, losses, names, entries)
-
-
-def _gradient_rows(
-    point: Point,
-    batch: Batch,
-    plan: Plan,
-    losses: list[Tensor],
-    names: Sequence[str],
-    entries: int | None,
-) -> Iterator[Tensor]:
     problem = point.problem
-    if problem.ranks.alone:
-        with point.session() as session:
-            yield from _sub_batch_rows(session, batch, plan, names, losses, entries)
-        return
-    share = share_of(plan, problem.ranks.rank, problem.ranks.world)
-    own: list[Tensor] = []
-    with problem.ranks.together(), point.session() as session:
-        found = _sub_batch_rows(session, batch, share.plan, names, own, entries)
-        parts = [gradient for rows in found for gradient in rows]
-        losses += _losses_of_all(problem, plan, share.pieces, own)
-    every = on_every_rank(problem, len(plan.weights), share, parts, names)
-    yield from (gradient[None] for gradient in every)
+    with named_operator(in_loss_with_gradient):
+        if problem.ranks.alone:
+            with point.session() as session:
+                yield from _sub_batch_rows(session, batch, plan, names, losses, entries)
+            return
+        share = share_of(plan, problem.ranks.rank, problem.ranks.world)
+        own: list[Tensor] = []
+        with problem.ranks.together(), point.session() as session:
+            found = _sub_batch_rows(session, batch, share.plan, names, own, entries)
+            parts = [gradient for rows in found for gradient in rows]
+            losses += _losses_of_all(problem, plan, share.pieces, own)
+        every = on_every_rank(problem, len(plan.weights), share, parts, names)
+        yield from (gradient[None] for gradient in every)
 
 
 def sub_batch_gradients(
