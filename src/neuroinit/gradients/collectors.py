@@ -87,7 +87,7 @@ class MeanDirection:
             objective(Moments(inputs[0], inputs[1])), inputs
         )
         known = Moments(norms, cosine)
-        summed = torch.cat(self.summed) if self.share.blocks else None
+        summed = torch.cat(self.summed) if self.summed else None
         return MeanDirections(
             value, known, own_losses, self.share, mean, by_norms, float(by_cosine), summed
         )
