@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import neuroinit as ni
 from tests.utils.snapshots import assert_unchanged, snapshot
@@ -245,3 +246,17 @@ def test_shapes_of_one_and_small_integers():
     assert inputs.dtype == torch.uint8
     with pytest.raises(TypeError, match="`example`"):
         ni.random_batches(16, 3)
+
+
+def test_a_training_step_of_checkpointed_modules_is_timed(digits_like):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(4, 16), nn.LayerNorm(16), nn.GELU())
+            self.head = nn.Linear(16, 3)
+
+        def forward(self, x):
+            return self.head(checkpoint(self.block, x, use_reentrant=False))
+
+    (record,) = ni.compare(Checkpointed, digits_like, [None], [0], show=False)
+    assert not record.failed

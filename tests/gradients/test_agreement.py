@@ -159,7 +159,7 @@ def test_an_objective_without_agreement_costs_nothing_more():
         return found.loss_fn(output, target)
 
     problem = Problem(model, loss_fn)
-    problem.traits.separable = False
+    problem.traits.note("separable", False)
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch")
     point = problem.at(problem.unit_scales)
     differentiated(ENGINES["keep"], point, batch, plan, lambda moments: moments.cosine, False)

@@ -109,12 +109,14 @@ def both(compute_loss, engine="keep", r=0.0):
     for separable in (None, False):
         torch.manual_seed(0)
         problem = Problem(Language().double(), None, compute_loss)
-        problem.traits.separable, problem.seed = separable, 0
+        problem.seed = 0
+        if separable is False:
+            problem.traits.note("separable", False)
         scales = torch.linspace(0.6, 1.4, len(problem.scaled), dtype=torch.float64)
         plan = make_plan(problem, batch, 4, r, "cover", "sub-batch")
         engine_ = ENGINES[engine]
         ours = engine_.derivative(problem.at(scales), batch, plan, lambda m: m.cosine + m.norm)
-        found.append((problem.traits.separable, ours))
+        found.append((problem.traits.outcomes["separable"], ours))
     return found
 
 
@@ -146,11 +148,12 @@ def test_a_loss_that_changes_after_the_trial_is_noticed():
     point = problem.at(problem.unit_scales)
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch")
     for later in (larger, exponential, by_hand, with_decay):
-        problem.traits.separable, losses["loss"] = None, masked
+        problem.traits.outcomes.clear()
+        losses["loss"] = masked
         ENGINES["keep"].derivative(point, batch, plan, lambda m: m.norm)
-        assert problem.traits.separable
+        assert problem.traits.outcomes["separable"]
         losses["loss"] = later
         ours = ENGINES["keep"].derivative(point, batch, plan, lambda m: m.norm)
-        assert problem.traits.separable is False
+        assert problem.traits.outcomes["separable"] is False
         wanted = ENGINES["keep"].derivative(point, batch, plan, lambda m: m.norm)
         torch.testing.assert_close(ours.gradient, wanted.gradient, rtol=0, atol=0)

@@ -6,7 +6,7 @@ from torch import nn
 
 from neuroinit.gradients import measures
 from neuroinit.gradients.engines import Keep, Stream
-from neuroinit.gradients.passes import pieces, second_order
+from neuroinit.gradients.passes import pieces, planned, second_order
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
@@ -117,14 +117,14 @@ def test_overlapping_sub_batches_compute_every_sample_once(monkeypatch):
     computed = []
     original = Session.loss
 
-    def counting(self, batch, seed=None):
+    def counting(self, batch, *args):
         computed.append(len(batch[0]))
-        return original(self, batch, seed)
+        return original(self, batch, *args)
 
     model, batch = build(case("plain"))
     problem = Problem(model, case("plain").loss_fn)
     plan = make_plan(problem, batch, 4, 0.75, "cover", "sub-batch")
-    problem.traits.separable = False
+    problem.traits.note("separable", False)
     monkeypatch.setattr(Session, "loss", counting)
     Keep().derivative(problem.at(problem.unit_scales), batch, plan, nio_objective)
     assert sum(computed) == 8
@@ -152,9 +152,9 @@ def test_stream_never_holds_all_gradients(monkeypatch, overlap):
     problem = Problem(model, found.loss_fn)
     plan = make_plan(problem, batch, 16, overlap, "cover", "sub-batch")
     monkeypatch.setattr(pieces.Pass, "rows", property(counting))
-    monkeypatch.setattr(pieces, "ENTRIES", 2 * sum(p.numel() for p in model.parameters()))
+    monkeypatch.setattr(planned, "ENTRIES", 2 * sum(p.numel() for p in model.parameters()))
     Stream().derivative(problem.at(problem.unit_scales), batch, plan, nio_objective)
-    assert problem.traits.separable
+    assert problem.traits.outcomes["separable"]
     assert max(most) <= 6
 
 

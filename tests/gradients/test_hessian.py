@@ -49,26 +49,14 @@ def test_gradient_of_a_sub_batch(setting, sub_batch, samples):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_product_with_the_gradient(setting, engine):
     problem, batch, plan, loss = setting
-    point, seen = problem.at(problem.unit_scales), []
-
-    def direction(value, g):
-        seen.extend([value, g])
-        return 2 * g
-
-    product = gradient_and_product(point, batch, plan, direction, ENGINES[engine])
+    point = problem.at(problem.unit_scales)
+    with gradient_and_product(point, batch, plan, ENGINES[engine]) as (value, found, product):
+        along = product(2 * found)
     theta = flat(problem)
     hessian = torch.autograd.functional.hessian(lambda t: loss(t, 0, 6), theta)
     g = torch.autograd.functional.jacobian(lambda t: loss(t, 0, 6), theta)
-    torch.testing.assert_close(seen[0], loss(theta, 0, 6))
-    torch.testing.assert_close(seen[1], g)
+    torch.testing.assert_close(value, loss(theta, 0, 6))
+    torch.testing.assert_close(found, g)
     sizes = [problem.start[n].numel() for n in problem.scaled]
     expected = torch.stack([x.sum() for x in torch.split(theta * (hessian @ (2 * g)), sizes)])
-    torch.testing.assert_close(product, expected)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_no_product_without_a_direction(setting, engine):
-    problem, batch, plan, _ = setting
-    point = problem.at(problem.unit_scales)
-    nothing = gradient_and_product(point, batch, plan, lambda value, g: None, ENGINES[engine])
-    assert nothing is None
+    torch.testing.assert_close(along, expected)

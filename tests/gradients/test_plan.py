@@ -9,7 +9,7 @@ from torch import nn
 
 from neuroinit.distributed.ranks import Ranks
 from neuroinit.gradients.engines import Keep, Stream
-from neuroinit.gradients.passes.pieces import streamed_samples
+from neuroinit.gradients.passes.planned import streamed_samples
 from neuroinit.gradients.plan import make_plan, plan_pieces, share_of
 from neuroinit.model.problem import Problem
 
@@ -21,10 +21,10 @@ def problem_and_batch(size=12):
 
 
 PLANS = {
-    "one piece each": plan_pieces([(0, 4), (4, 8), (8, 12)], False, None, False),
-    "overlapping": plan_pieces([(0, 6), (3, 9), (6, 12)], True, None, False),
-    "micro-batches": plan_pieces([(0, 6), (6, 12)], True, 2, False),
-    "one sub-batch": plan_pieces([(0, 12)], True, 3, False),
+    "one piece each": plan_pieces(12, [(0, 4), (4, 8), (8, 12)], False, None, False),
+    "overlapping": plan_pieces(12, [(0, 6), (3, 9), (6, 12)], True, None, False),
+    "micro-batches": plan_pieces(12, [(0, 6), (6, 12)], True, 2, False),
+    "one sub-batch": plan_pieces(12, [(0, 12)], True, 3, False),
 }
 
 
@@ -47,7 +47,7 @@ def test_every_piece_of_every_sub_batch_is_on_one_rank(name, world):
 
 @pytest.mark.parametrize("microbatch", [2, 3])
 def test_ranks_share_a_sub_batch_with_a_piece_for_each(microbatch):
-    plan = plan_pieces([(0, 6), (6, 12)], True, microbatch, False)  # three or two pieces each
+    plan = plan_pieces(12, [(0, 6), (6, 12)], True, microbatch, False)  # three or two pieces each
     shares = [share_of(plan, rank, 4) for rank in range(4)]
     assert [share.sub_batches for share in shares] == [(0,), (0,), (1,), (1,)]
     assert all(share.pieces for share in shares)
@@ -56,7 +56,7 @@ def test_ranks_share_a_sub_batch_with_a_piece_for_each(microbatch):
 
 
 def test_a_sub_batch_that_cannot_be_cut_stays_on_one_rank():
-    plan = plan_pieces([(0, 6), (6, 12)], False, None, False)
+    plan = plan_pieces(12, [(0, 6), (6, 12)], False, None, False)
     shares = [share_of(plan, rank, 4) for rank in range(4)]
     assert sorted(share.sub_batches for share in shares) == [(), (), (0,), (1,)]
     assert not any(share.blocks for share in shares)
@@ -68,7 +68,7 @@ def test_a_sub_batch_that_cannot_be_cut_stays_on_one_rank():
 )
 def test_sub_batches_are_cut_where_several_ranks_share_one(world, options, longest):
     problem, batch = problem_and_batch()
-    problem.traits.independent[False] = True
+    problem.traits.note("independent", True)
     problem.ranks = Ranks(0, world)
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch", **options)
     assert {stop - start for start, stop in plan.pieces} == {longest}
@@ -85,13 +85,13 @@ def test_one_rank_cuts_overlapping_sub_batches_at_their_edges_alone():
 def test_stream_takes_a_quarter_of_a_batch_rounded_up(size, samples):
     problem, batch = problem_and_batch(size)
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch")
-    assert streamed_samples(problem, batch, plan) == samples
+    assert streamed_samples(plan) == samples
 
 
 def test_stream_takes_a_micro_batch():
     problem, batch = problem_and_batch()
     plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch", microbatch=2)
-    assert streamed_samples(problem, batch, plan) == 2
+    assert streamed_samples(plan) == 2
 
 
 @pytest.mark.parametrize("engine", [Keep(), Stream()], ids=lambda e: e.name)
@@ -102,3 +102,14 @@ def test_the_gram_matrix_is_there_if_it_is_asked_for(engine):
     found = [engine.derivative(point, batch, plan, lambda m: m.norm, *g) for g in ((), (True,))]
     assert found[0].moments.gram is None
     assert found[1].moments.gram.shape == (3, 3)
+
+
+def test_a_batch_of_two_samples_with_batch_norm_takes_the_statistics_of_the_batch():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
+    _, batch = problem_and_batch(2)
+    problem = Problem(model, F.cross_entropy)
+    with pytest.warns(UserWarning, match="BatchNorm needs two samples"):
+        plan = make_plan(problem, batch, 2, 0.0, "cover", "sub-batch")
+    assert plan.one_forward
+    found = Keep().derivative(problem.at(problem.unit_scales), batch, plan, lambda m: m.norm)
+    assert torch.isfinite(found.gradient).all()

@@ -48,7 +48,7 @@ def test_fewer_samples_than_sub_batches():
 @pytest.mark.parametrize("microbatch", [None, 1, 3])
 def test_pieces_are_disjoint_and_make_up_every_sub_batch(microbatch):
     intervals = sub_batches(20, 4, 0.5, "cover")
-    made = plan_pieces(intervals, independent=True, microbatch=microbatch, one_forward=False)
+    made = plan_pieces(20, intervals, True, microbatch, one_forward=False)
     samples = [i for piece in made.pieces for i in range(*piece)]
     assert samples == list(range(20))
     assert all(stop - start <= (microbatch or 20) for start, stop in made.pieces)
@@ -63,12 +63,12 @@ def test_pieces_are_disjoint_and_make_up_every_sub_batch(microbatch):
 
 def test_samples_that_see_each_other_are_never_cut_further():
     intervals = sub_batches(20, 4, 0.5, "cover")
-    made = plan_pieces(intervals, independent=False, microbatch=None, one_forward=False)
+    made = plan_pieces(20, intervals, independent=False, microbatch=None, one_forward=False)
     assert list(made.pieces) == intervals
     assert made.simple
 
 
 def test_unused_samples_are_not_computed():
     intervals = sub_batches(64, 4, 0.6, "paper")
-    made = plan_pieces(intervals, independent=True, microbatch=None, one_forward=False)
+    made = plan_pieces(64, intervals, independent=True, microbatch=None, one_forward=False)
     assert made.pieces[-1][1] == intervals[-1][1] < 64

@@ -53,3 +53,12 @@ def test_running_statistics_are_a_value_of_the_problem():
         assert by_buffers == float(F.cross_entropy(problem.model.eval()(batch[0]), batch[1]))
         assert by_batch == float(F.cross_entropy(problem.model.train()(batch[0]), batch[1]))
     assert by_batch != by_buffers
+
+
+def test_the_first_batch_settles_the_layout_of_all_copies_of_a_problem():
+    problem, _ = problem_and_batch()
+    running = problem.with_norm_statistics("running")
+    images = [torch.randn(3, 4, dtype=torch.float64) for _ in range(3)]
+    problem.prepare((images, torch.zeros(3, dtype=torch.int64)))
+    assert problem.layout.known != ()
+    assert running.layout == problem.layout

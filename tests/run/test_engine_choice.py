@@ -190,3 +190,27 @@ def test_a_limit_below_one_byte(batches, limit):
 def test_a_limit_that_is_no_number(batches):
     with pytest.raises(TypeError, match="`memory_limit` should be an int"):
         ni.nio_(network(), batches, memory_limit="8 GB")
+
+
+FIRST_ORDER, SECOND_ORDER = ni.LSUV(), ni.GradInit()
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "graphs", "used"),
+    [
+        (None, SECOND_ORDER, True, "none"),  # not chosen yet
+        ("keep", SECOND_ORDER, True, "keep"),
+        ("stream", SECOND_ORDER, True, "stream"),
+        ("differences", SECOND_ORDER, False, "differences"),
+        (None, FIRST_ORDER, False, "none"),
+        ("stream", FIRST_ORDER, False, "none"),
+        ("differences", FIRST_ORDER, False, "none"),
+    ],
+)
+def test_which_engine_a_method_uses_and_whether_it_differentiates_graphs(
+    engine, method, graphs, used
+):
+    schedule = Schedule(memory.ENGINES.get(engine))
+    assert schedule.differentiates_graphs(method) is graphs
+    assert schedule.used_by(method).name == used
+    assert schedule.streams is (engine == "stream")

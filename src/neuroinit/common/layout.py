@@ -77,6 +77,8 @@ class BatchLayout:
         """The samples ``start <= i < stop``."""
         if self.custom:
             return self.custom(batch, start, stop)
+        if isinstance(batch, Tensor) and batch.ndim:
+            return self._cut(batch, start, stop, None, 0)
         return self._cut(batch, start, stop, self._interpret(batch)[1], 0)
 
     def join(self, batches: Sequence[Batch]) -> Batch:

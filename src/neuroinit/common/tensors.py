@@ -29,8 +29,11 @@ def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def zeros_if_missing(found: Iterable[Tensor | None], like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Gradients of autograd, with zeros in place of ``None``."""
-    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, like, strict=True))
+    """Gradients of autograd as dense tensors, with zeros in place of ``None``."""
+    return tuple(
+        torch.zeros_like(t) if g is None else g.to_dense() if g.is_sparse else g
+        for g, t in zip(found, like, strict=True)
+    )
 
 
 def weighted_rows(weights: Tensor, rows: Tensor) -> Tensor:

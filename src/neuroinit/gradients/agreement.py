@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch, Data
-from neuroinit.gradients.directions import Objective
+from neuroinit.gradients.collectors import Objective
 from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
+from neuroinit.gradients.passes.trials import agree
 from neuroinit.gradients.plan import Plan
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.kernels.losses import OtherTargets
@@ -32,7 +33,6 @@ from neuroinit.model.problem import Problem
 
 ROUNDING = 16.0  # h_d is a rounding error if ||h_d|| <= ROUNDING * eps * ||g_d||
 FEW = 3  # samples with which `targets_enter_losses_only` is tested
-SAME = 1e-3  # two losses count as equal up to this relative difference
 PERMUTATIONS = 4  # of the targets; more reduce the noise, and each takes one more loss evaluation
 
 
@@ -85,18 +85,27 @@ def targets_enter_losses_only(point: Point, batch: Batch) -> bool:
     several passes must give the same loss.
     """
     problem = point.problem
-    if problem.compute_loss is None:
-        return False
-    if problem.traits.targets_in_losses is None:
-        samples = problem.layout.cut(batch, 0, min(FEW, problem.layout.size(batch)))
-        losses = []  # by several forward passes, and by one
-        for size in (0, problem.layout.size(samples)):
-            with replace(point, problem=contrast(problem, size)).session() as session:
-                losses.append(session.loss_value(permuted(problem, samples)))
-        if losses[0] != 0:  # 0 if these samples have equal targets: try again with another batch
-            same = abs(losses[0] - losses[1]) <= SAME * abs(losses[0])
-            problem.traits.targets_in_losses = same
-    return bool(problem.traits.targets_in_losses)
+
+    def test() -> bool | None:
+        few = problem.layout.cut(batch, 0, min(FEW, problem.layout.size(batch)))
+        if float(_contrasted_loss(point, few, 0)) == 0:
+            return None  # these samples have equal targets
+        return agree(point, few, _losses_in_both_ways)
+
+    return problem.compute_loss is not None and problem.traits.find("targets in losses", test)
+
+
+def _losses_in_both_ways(point: Point, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+    """The loss of :func:`contrast` by one forward pass for all targets, and by one for each."""
+    size = point.problem.layout.size(batch)
+    return [_contrasted_loss(point, batch, size)], [_contrasted_loss(point, batch, 0)]
+
+
+def _contrasted_loss(point: Point, batch: Batch, size: int) -> Tensor:
+    problem = point.problem
+    with replace(point, problem=contrast(problem, size)).session() as session:
+        value = session.loss_value(permuted(problem, batch))
+    return torch.tensor(value, dtype=problem.start[problem.trainable[0]].dtype, device="cpu")
 
 
 def permuted(problem: Problem, batch: Batch) -> Batch:

@@ -23,22 +23,18 @@ from torch import Tensor
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import to_cpu_double, weighted_rows
-from neuroinit.gradients.directions import AllGradients, Collector, MeanDirection, Objective
+from neuroinit.gradients.collectors import AllGradients, Collector, MeanDirection, Objective
+from neuroinit.gradients.directions import Directions
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.passes.first_order import piece_rows, sub_batch_gradients
-from neuroinit.gradients.passes.pieces import (
-    Pass,
-    passes_over,
-    streamed_pieces,
-    takes_copies,
-)
+from neuroinit.gradients.passes.pieces import Pass
+from neuroinit.gradients.passes.planned import passes_over, streamed_pieces
 from neuroinit.gradients.passes.second_order import (
     backward_along,
     block_of,
     runs_of,
     second_backward,
 )
-from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
 from neuroinit.gradients.streamed_products import (
     known_products,
@@ -117,9 +113,9 @@ class ExactEngine(Engine):
             if share.sub_batches:
                 found = self._derivative(point, batch, share.plan, objective, collector)
             else:  # there are more ranks than sub-batches
-                value = collector.evaluate(objective)
+                known = collector.evaluate(objective)
                 nothing = torch.zeros_like(problem.unit_scales)
-                found = Derivative(float(value), nothing, collector.moments, 0.0)
+                found = Derivative(known.value, nothing, known.moments, 0.0)
             part = found.loss * len(share.sub_batches) / count
             loss = torch.tensor([part], dtype=torch.float64, device="cpu")
             *by_scale, loss = problem.ranks.sum(torch.cat([found.gradient, loss]))
@@ -128,18 +124,16 @@ class ExactEngine(Engine):
     def _derivative(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
     ) -> Derivative:
-        if not plan.one_forward or takes_copies(point.problem, plan):
-            try_separating(point, batch)
-        value, by_scale = self._differentiate(point, batch, plan, objective, collector)
+        found, by_scale = self._differentiate(point, batch, plan, objective, collector)
         by_scale = check_derivative(to_cpu_double(by_scale), point.problem.scaled)
-        loss = float((plan.weights @ collector.losses).mean())
-        return Derivative(float(value), by_scale, collector.moments, loss)
+        loss = float((plan.weights @ found.losses).mean())
+        return Derivative(found.value, by_scale, found.moments, loss)
 
     @abc.abstractmethod
     def _differentiate(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
-    ) -> tuple[Tensor, Tensor]:
-        """The objective and its derivative on the device; the collector gets the losses."""
+    ) -> tuple[Directions, Tensor]:
+        """The objective with the directions, and its derivative by the scales on the device."""
 
 
 class Keep(ExactEngine):
@@ -150,7 +144,7 @@ class Keep(ExactEngine):
 
     def _differentiate(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Directions, Tensor]:
         problem = point.problem
         samples, names = plan.microbatch or plan.samples, problem.differentiated
         with point.session(second_order=True, scale_variables=True) as session:
@@ -160,12 +154,12 @@ class Keep(ExactEngine):
             if runs and isinstance(collector, MeanDirection):
                 blocks = [block_of(run) for run in runs]
                 collector.add_blocks(blocks)
-                value = collector.evaluate(objective, losses)
-                along = collector.directions_of_blocks(0, blocks)
-                return value, backward_along(session, passes[0], along, runs)
+                evaluated = collector.evaluate(objective, losses)
+                along = evaluated.of_blocks(0, blocks)
+                return evaluated, backward_along(session, passes[0], along, runs)
             rows = [_rows(passes)]
-            value, directions = _directions(plan, rows, objective, collector, losses)
-            return value, second_backward(session, passes, directions)
+            found, directions = _directions(plan, rows, objective, collector, losses)
+            return found, second_backward(session, passes, directions)
 
 
 class Stream(ExactEngine):
@@ -176,24 +170,30 @@ class Stream(ExactEngine):
 
     def _differentiate(
         self, point: Point, batch: Batch, plan: Plan, objective: Objective, collector: Collector
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Directions, Tensor]:
         names, losses = point.problem.differentiated, list[Tensor]()
         products: Iterator[Tensor]
         if plan.simple or len(plan.pieces) > max(HELD_PIECES, streamed_pieces(point.problem)):
             with point.session() as session:
                 for gradient in sub_batch_gradients(session, batch, plan, names, losses):
                     collector.add(gradient[None])
-            value = collector.evaluate(objective, losses)
+            found: Directions = collector.evaluate(objective, losses)
             compute = simple_products if plan.simple else rolling_products
             with point.session(second_order=True, scale_variables=True) as session:
-                products = compute(session, batch, plan, collector)
-                return value, sum(products, torch.zeros(()))
+                products = compute(session, batch, plan, found)
+                return found, sum(products, torch.zeros(()))
         with point.session() as session:
             rows = [torch.cat(list(piece_rows(session, batch, plan, names, losses)))]
-        value, directions = _directions(plan, rows, objective, collector, losses)
+        found, directions = _directions(plan, rows, objective, collector, losses)
         with point.session(second_order=True, scale_variables=True) as session:
             products = known_products(session, batch, plan, directions)
-            return value, sum(products, torch.zeros(()))
+            return found, sum(products, torch.zeros(()))
+
+
+class Unused(Stream):
+    """What a method gets that differentiates no gradients; users cannot select it."""
+
+    name = "none"
 
 
 def _runs(plan: Plan, passes: list[Pass], collector: Collector) -> list[list[Tensor]]:
@@ -215,7 +215,7 @@ def _directions(
     objective: Objective,
     collector: Collector,
     losses: list[Tensor],
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Directions, Tensor]:
     """The objective, and the direction of every piece, from the gradients of all pieces.
 
     Args:
@@ -229,6 +229,6 @@ def _directions(
     if not plan.simple:
         gradients = weighted_rows(plan.weights, gradients)
     collector.add(gradients)
-    value = collector.evaluate(objective, losses)
-    directions = collector.directions(0, gradients)
-    return value, directions if plan.simple else weighted_rows(plan.weights.T, directions)
+    found = collector.evaluate(objective, losses)
+    directions = found.of(0, gradients)
+    return found, directions if plan.simple else weighted_rows(plan.weights.T, directions)

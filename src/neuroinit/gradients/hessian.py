@@ -7,6 +7,8 @@ for everything that is linear in the loss: ``H v = sum_s a_s H_s v``. A graph ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,26 +28,23 @@ from neuroinit.model.session import Session
 ScalarFunction = Callable[[Tensor, Tensor], Tensor]
 
 
+@contextmanager
 def gradient_and_product(
-    point: Point,
-    batch: Batch,
-    plan: Plan,
-    direction: Callable[[Tensor, Tensor], Tensor | None],
-    engine: Engine,
-) -> Tensor | None:
-    """``H v`` for ``v = direction(loss, g)``, with loss and gradient ``g`` of the first sub-batch.
+    point: Point, batch: Batch, plan: Plan, engine: Engine
+) -> Iterator[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]:
+    """A context with the loss and gradient of the first sub-batch, and products with its Hessian.
 
     Args:
         point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
-        direction: Returns ``v``, from the loss and from ``g``, the gradient by all parameters as a
-            flat vector, both on the device; or ``None`` if no product is needed.
         engine: If it keeps graphs, those of the first pass are differentiated again; otherwise they
             are computed again, one at a time.
 
-    Returns:
-        ``<W_k, [H v]_k>`` for every scale, on the device; ``None`` without a direction.
+    Yields:
+        The loss; its gradient by all parameters as a flat vector; and a function of a flat vector
+        ``v``, which may be called once, that returns ``<W_k, [H v]_k>`` for every scale. All are on
+        the device.
     """
     problem = point.problem
     own, names = _own_pieces(problem, plan), problem.differentiated
@@ -53,24 +52,13 @@ def gradient_and_product(
         point.session(second_order=True, scale_variables=True) as session,
         named_operator(),
     ):
-        graphs: list[Pass] = []
-        if engine.keeps_graphs:
-            graphs = list(_graphs(session, batch, own))
-            loss, gradient = _loss_and_gradient(problem, own, graphs, names, in_place=False)
-        else:
-            loss, gradient = _first_order(session, batch, own, names)
-        v = direction(loss, gradient)
-        if v is None:
-            return None
         if not engine.keeps_graphs:
-            return _hessian_product(session, batch, own, v)
-        outputs = [g for piece in graphs for g in piece.gradients]
-        vectors = [
-            part
-            for a, piece in zip(_weights(own), graphs, strict=True)
-            for part in unflatten(a * v, piece.gradients)
-        ]
-        return problem.ranks.sum(session.second_backward(outputs, vectors))
+            product = partial(_hessian_product, session, batch, own)
+            yield *_first_order(session, batch, own, names), product
+            return
+        graphs = list(_graphs(session, batch, own))
+        loss, gradient = _loss_and_gradient(problem, own, graphs, names, in_place=False)
+        yield loss, gradient, partial(_product_of_graphs, session, own, graphs)
 
 
 def gradient(
@@ -167,6 +155,17 @@ def _hessian_product(session: Session, batch: Batch, own: Plan, v: Tensor) -> Te
         for a, piece in zip(_weights(own), _graphs(session, batch, own), strict=True)
     ]
     return _sum_of_parts(session.problem, parts)
+
+
+def _product_of_graphs(session: Session, own: Plan, graphs: list[Pass], v: Tensor) -> Tensor:
+    """``<W_k, [H v]_k>`` for every scale, from the graphs of all pieces."""
+    outputs = [g for piece in graphs for g in piece.gradients]
+    vectors = [
+        part
+        for a, piece in zip(_weights(own), graphs, strict=True)
+        for part in unflatten(a * v, piece.gradients)
+    ]
+    return session.problem.ranks.sum(session.second_backward(outputs, vectors))
 
 
 def _sum_of_parts(problem: Problem, parts: list[Tensor]) -> Tensor:

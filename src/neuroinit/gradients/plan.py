@@ -31,6 +31,7 @@ class Plan:
     """The pieces of a batch, and the weight of every piece in every sub-batch.
 
     Args:
+        size: Number of samples in the batch.
         pieces: Runs of consecutive samples ``(start, stop)``.
         weights: Shape ``(D, pieces)``: ``g_d = sum_s weights[d, s] g_s``, float64 on the CPU.
         one_forward: Every piece is a slice of the losses of one forward pass of the whole batch, so
@@ -38,6 +39,7 @@ class Plan:
         microbatch: Most samples in one pass; ``None`` for no limit.
     """
 
+    size: int
     pieces: tuple[Interval, ...]
     weights: Tensor
     one_forward: bool = False
@@ -120,15 +122,20 @@ def make_plan(
             f"other, and here {f'`{norms[0]}`' if norms else 'the gradient'} mixes samples. "
             "Leave it out, and use more sub-batches to save memory."
         )
-    return plan_pieces(intervals, independent, microbatch, one_forward)
+    return plan_pieces(size, intervals, independent, microbatch, one_forward)
 
 
 def plan_pieces(
-    intervals: list[Interval], independent: bool, microbatch: int | None, one_forward: bool
+    size: int,
+    intervals: list[Interval],
+    independent: bool,
+    microbatch: int | None,
+    one_forward: bool,
 ) -> Plan:
     """The plan for given sub-batches. If samples are independent, each is computed once.
 
     Args:
+        size: Number of samples in the batch.
         intervals: The sub-batches, as ``(start, stop)``.
         independent: Whether a sample's loss does not depend on the other samples.
         microbatch: Most samples in a piece; only where samples are independent.
@@ -136,7 +143,7 @@ def plan_pieces(
     """
     overlapping = any(a[1] > b[0] for a, b in itertools.pairwise(intervals))
     if one_forward or not independent or not (overlapping or microbatch):
-        return Plan(tuple(intervals), _identity(len(intervals)), one_forward)
+        return Plan(size, tuple(intervals), _identity(len(intervals)), one_forward)
     edges = sorted({edge for interval in intervals for edge in interval})
     pieces = [
         piece
@@ -147,7 +154,7 @@ def plan_pieces(
         [(t - s) / (b - a) if a <= s and t <= b else 0.0 for s, t in pieces] for a, b in intervals
     ]
     table = torch.tensor(weights, dtype=torch.float64, device="cpu")
-    return Plan(tuple(pieces), table, microbatch=microbatch)
+    return Plan(size, tuple(pieces), table, microbatch=microbatch)
 
 
 def check_split(count: int | str, overlap: float, split: str, batch_stats: str) -> None:

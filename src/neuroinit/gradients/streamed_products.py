@@ -13,28 +13,23 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
-from neuroinit.gradients.directions import Collector
+from neuroinit.gradients.directions import Directions
 from neuroinit.gradients.passes.first_order import sub_batch_gradients
-from neuroinit.gradients.passes.pieces import (
-    Pass,
-    passes_over,
-    streamed_pieces,
-    streamed_samples,
-)
+from neuroinit.gradients.passes.pieces import Pass
+from neuroinit.gradients.passes.planned import passes_over, streamed_pieces, streamed_samples
 from neuroinit.gradients.passes.second_order import second_backward
 from neuroinit.gradients.plan import Plan
 from neuroinit.model.session import Session
 
 
 def _graphs(session: Session, batch: Batch, plan: Plan) -> Iterator[Pass]:
-    problem = session.problem
-    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
-    names = problem.differentiated
+    names, pieces = session.problem.differentiated, streamed_pieces(session.problem)
+    samples = streamed_samples(plan)
     return passes_over(session, batch, plan, names, samples, pieces, create_graph=True)
 
 
 def simple_products(
-    session: Session, batch: Batch, plan: Plan, collector: Collector
+    session: Session, batch: Batch, plan: Plan, found: Directions
 ) -> Iterator[Tensor]:
     """Yield the products of a plan in which every sub-batch is one piece.
 
@@ -42,7 +37,7 @@ def simple_products(
     """
     start = 0
     for graphs in _graphs(session, batch, plan):
-        directions = collector.directions(start, graphs.rows)
+        directions = found.of(start, graphs.rows)
         start += len(graphs.losses)
         yield second_backward(session, [graphs], directions, retain_graph=plan.one_forward)
 
@@ -59,7 +54,7 @@ def known_products(
 
 
 def rolling_products(
-    session: Session, batch: Batch, plan: Plan, collector: Collector
+    session: Session, batch: Batch, plan: Plan, found: Directions
 ) -> Iterator[Tensor]:
     """Yield the products of a plan in which sub-batches share pieces.
 
@@ -71,7 +66,7 @@ def rolling_products(
     last = [int(column.nonzero().max()) if column.any() else 0 for column in plan.weights.T]
     most, names = streamed_pieces(session.problem), session.problem.differentiated
     for d, gradient in enumerate(sub_batch_gradients(session, batch, plan, names)):
-        direction = collector.directions(d, gradient[None])[0]
+        direction = found.of(d, gradient[None])[0]
         for s in plan.weights[d].nonzero().flatten().tolist():
             waiting[s] = waiting.get(s, 0) + float(plan.weights[d, s]) * direction
         ready += [s for s in waiting if last[s] == d]

@@ -124,6 +124,7 @@ def differentiate(
     create_graph: bool = False,
     retain_graph: bool = False,
     context: KernelContext | None = None,
+    dense: bool = True,
 ) -> tuple[Tensor | None, ...]:
     """The gradient of ``sum <outputs, vectors>`` by the inputs; ``None`` for unused inputs.
 
@@ -139,6 +140,7 @@ def differentiate(
         create_graph: Whether the gradient can be differentiated again.
         retain_graph: Whether the graph of the outputs is used again.
         context: The context of the forward pass.
+        dense: Whether sparse gradients, which some embeddings have, are made dense.
     """
     context = KernelContext() if context is None else context
     if vectors is None:
@@ -154,6 +156,8 @@ def differentiate(
             allow_unreachable=True,
             accumulate_grad=False,
         )
+    if not dense:
+        return found
     return tuple(g.to_dense() if g is not None and g.is_sparse else g for g in found)
 
 

@@ -186,17 +186,14 @@ class GradInit(Method):
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """Descend the norm above the bound, and the loss after an optimizer step below it."""
-        point = problem.at(position.scales)
-        found = TrialStep(
-            point,
-            batch,
-            plan,
+        trial = TrialStep(
             gamma=self.gamma,
             eta=self.eta,
             adam=self.family == "adam",
             normalize=self.normalize,
             through_update=self.through_update,
-        ).objective(engine)
+        )
+        found = trial.objective(problem.at(position.scales), batch, plan, engine)
         scales, state = self.update.step(
             position.scales, found.derivative, self.lr, found.constrained, position.state
         )

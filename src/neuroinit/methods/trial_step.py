@@ -11,6 +11,7 @@ The last term is only there if ``A(g)`` is differentiated as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -44,13 +45,11 @@ class Objective:
     derivative: Tensor
 
 
+@dataclass(frozen=True)
 class TrialStep:
     """One step of the optimizer from a point, taken only to evaluate the loss after it.
 
     Args:
-        point: The parameter values at which the model is evaluated.
-        batch: A prepared batch.
-        plan: Its two sub-batches ``S`` and ``S~``.
         gamma: Bound of the gradient norm.
         eta: Length of the step.
         adam: Use ``A(g) = sign(g)`` and the L1 norm; else the L2 norm, and ``A(g)`` of SGD.
@@ -58,85 +57,79 @@ class TrialStep:
         through_update: Differentiate ``A(g)`` as well.
     """
 
-    def __init__(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        *,
-        gamma: float,
-        eta: float,
-        adam: bool,
-        normalize: bool,
-        through_update: bool,
-    ) -> None:
-        self.point, self.problem, self.batch, self.plan = point, point.problem, batch, plan
-        self.gamma, self.eta, self.adam = gamma, eta, adam
-        self.normalize, self.through_update = normalize, through_update
-        self.constrained: bool  # these four are set by `_direction`
-        self.loss: float
-        self.norm: float
-        self.value: float
-        self.after: dict[str, Tensor] = {}  # g' by name
+    gamma: float
+    eta: float
+    adam: bool
+    normalize: bool
+    through_update: bool
 
-    def objective(self, engine: Engine) -> Objective:
+    def objective(self, point: Point, batch: Batch, plan: Plan, engine: Engine) -> Objective:
         """Evaluate the objective and its derivative by the scales.
+
+        Args:
+            point: The parameter values at which the model is evaluated.
+            batch: A prepared batch.
+            plan: Its two sub-batches ``S`` and ``S~``.
+            engine: Whether graphs are kept.
 
         Raises:
             GradientError: If a gradient is zero or not finite.
         """
-        product = gradient_and_product(self.point, self.batch, self.plan, self._direction, engine)
-        zeros = torch.zeros_like(self.problem.unit_scales)
-        if self.constrained:
-            (found,) = (zeros,) if product is None else to_host(product)
-        else:
-            found = self._loss_by_scales(product)
-        check_derivative(found, self.problem.scaled)
-        return Objective(self.constrained, self.loss, self.norm, self.value, found)
+        with gradient_and_product(point, batch, plan, engine) as (loss, g, product):
+            norm = g.abs().sum(dtype=sum_dtype(g)) if self.adam else dot(g, g).sqrt()
+            loss, norm = to_host(loss, norm)
+            check_losses(loss[None])
+            value = length = float(norm)
+            check_norm(length)
+            if length > self.gamma:
+                (by_scale,) = to_host(product(g.sign() if self.adam else g / length))
+            else:
+                value, by_scale = self._below_bound(point, batch, plan, g, length, product)
+        check_derivative(by_scale, point.problem.scaled)
+        return Objective(length > self.gamma, float(loss), length, value, by_scale)
 
-    def _direction(self, loss: Tensor, g: Tensor) -> Tensor | None:
-        """The vector that ``H`` is multiplied with; ``None`` if no product is needed."""
-        norm = g.abs().sum(dtype=sum_dtype(g)) if self.adam else dot(g, g).sqrt()
-        loss, norm = to_host(loss, norm)
+    def _below_bound(
+        self,
+        point: Point,
+        batch: Batch,
+        plan: Plan,
+        g: Tensor,
+        norm: float,
+        product: Callable[[Tensor], Tensor],
+    ) -> tuple[float, Tensor]:
+        """``L(S~; theta') / eta``, and its derivative by every scale."""
+        problem = point.problem
+        loss, after = self._after_step(point, batch, plan, g, norm)
+        products = []
+        if self.through_update and not self.adam:
+            own = flatten([after[n] for n in problem.differentiated])
+            products = [product(self._back(g, norm, own))]
+        dots = [dot(problem.start[n], after[n]) for n in problem.scaled]
+        loss, *found = to_host(loss, *dots, *products)
         check_losses(loss[None])
-        self.loss, self.norm = float(loss), float(norm)
-        check_norm(self.norm)
-        self.constrained = self.norm > self.gamma
-        if self.constrained:
-            self.value = self.norm
-            return g.sign() if self.adam else g / self.norm
-        self._take_step(g)
-        return self._back(g) if self.through_update and not self.adam else None
+        by_scale = torch.stack(found[: len(dots)]) / self.eta
+        return float(loss) / self.eta, by_scale - found[-1] if products else by_scale
 
-    def _take_step(self, g: Tensor) -> None:
-        """Evaluate the loss of ``S~`` and its gradient at ``theta - eta A(g)``.
+    def _after_step(
+        self, point: Point, batch: Batch, plan: Plan, g: Tensor, norm: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of ``S~`` at ``theta - eta A(g)``, and its gradient by name.
 
         Only the parameters whose gradient is ``g`` move. The gradient is taken by these and by all
         that have a scale.
         """
-        moving, scaled = self.problem.differentiated, self.problem.scaled
-        factor = -self.eta / (self.norm if self.normalize else 1.0)
+        moving, scaled = point.problem.differentiated, point.problem.scaled
+        factor = -self.eta / (norm if self.normalize else 1.0)
         step = -self.eta * g.sign() if self.adam else factor * g
-        parts = unflatten(step, self.point.tensors(moving))
-        point = self.point.moved(dict(zip(moving, parts, strict=True)))
+        parts = unflatten(step, point.tensors(moving))
+        moved = point.moved(dict(zip(moving, parts, strict=True)))
         names = [*moving, *(n for n in scaled if n not in set(moving))]
-        self.loss_after, found = gradient(point, self.batch, self.plan, names, sub_batch=1)
-        self.after = dict(zip(names, unflatten(found, point.tensors(names)), strict=True))
+        loss, found = gradient(moved, batch, plan, names, sub_batch=1)
+        return loss, dict(zip(names, unflatten(found, moved.tensors(names)), strict=True))
 
-    def _loss_by_scales(self, product: Tensor | None) -> Tensor:
-        """``<W_k, g'_k> / eta`` for every scale, minus the product; sets ``value``."""
-        start, names = self.problem.start, self.problem.scaled
-        dots = [dot(start[n], self.after[n]) for n in names]
-        loss, *found = to_host(self.loss_after, *dots, *([] if product is None else [product]))
-        check_losses(loss[None])
-        self.value = float(loss) / self.eta
-        by_scale = torch.stack(found[: len(names)]) / self.eta
-        return by_scale if product is None else by_scale - found[-1]
-
-    def _back(self, g: Tensor) -> Tensor:
+    def _back(self, g: Tensor, norm: float, after: Tensor) -> Tensor:
         """``(dA/dg)^T g'`` for SGD: ``(g' - u <u, g'>) / ||g||`` with ``u = A(g) = g / ||g||``."""
-        after = flatten([self.after[n] for n in self.problem.differentiated])
         if not self.normalize:
             return after
-        u = g / self.norm
-        return (after - u * dot(u, after)) / self.norm
+        u = g / norm
+        return (after - u * dot(u, after)) / norm

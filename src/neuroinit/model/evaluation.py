@@ -42,15 +42,16 @@ class Evaluation:
         self._context = KernelContext(weights)
         self._repeatable = self.problem.traits.repeatable
 
-    def loss(self, batch: Batch, seed: int | None = None) -> Tensor:
+    def loss(self, batch: Batch, seed: int | None = None, size: int | None = None) -> Tensor:
         """The mean loss of a batch.
 
         Args:
             batch: A prepared batch.
             seed: Random seed of the forward pass; ``problem.seed`` by default.
+            size: The number of samples, if it is known.
         """
         losses = self._losses(batch, self.problem.seed if seed is None else seed)
-        return mean_loss(losses, self.problem.layout.size(batch))
+        return mean_loss(losses, self.problem.layout.size(batch) if size is None else size)
 
     def loss_value(self, batch: Batch) -> float:
         """The mean loss of a batch as a number; no graph is kept."""
@@ -73,17 +74,17 @@ class Evaluation:
         problem = self.problem
         if not one_forward:
             for start, stop in pieces:
-                yield self.loss(problem.layout.cut(batch, start, stop), problem.seed + start)
+                part = problem.layout.cut(batch, start, stop)
+                yield self.loss(part, problem.seed + start, stop - start)
         elif problem.compute_loss is None:
             yield from self._losses_of(*self._forward(batch, problem.seed), pieces)
         else:
-            values = self._losses(batch, problem.seed)
-            if values.dim() != 1 or len(values) != problem.layout.size(batch):
+            values, size = self._losses(batch, problem.seed), problem.layout.size(batch)
+            if values.shape != (size,):
                 raise ValueError(
                     "Statistics of the whole batch need a `compute_loss` that returns one loss per "
-                    f"sample. Found a loss of shape {tuple(values.shape)} for "
-                    f"{problem.layout.size(batch)} samples. Return unreduced losses, or use "
-                    "`batch_stats='sub-batch'`."
+                    f"sample. Found a loss of shape {tuple(values.shape)} for {size} samples. "
+                    "Return unreduced losses, or use `batch_stats='sub-batch'`."
                 )
             for start, stop in pieces:
                 yield values[start:stop].mean()
@@ -101,7 +102,7 @@ class Evaluation:
         Raises:
             NotSeparableError: If the losses cannot be kept apart.
         """
-        problem, size = self.problem, self.problem.layout.size(batch)
+        problem = self.problem
         if problem.compute_loss is None:
             output, target = self._forward(batch, problem.seed)
             yield from self._losses_of(
@@ -109,7 +110,7 @@ class Evaluation:
             )
             return
         values = self._losses(batch, problem.seed)
-        total = mean_loss(values, size)
+        total = mean_loss(values, problem.layout.size(batch))
         if values.dim():
             values = _selected(values, samples)
             yield from (values[start:stop].mean() for start, stop in pieces)
@@ -124,7 +125,7 @@ class Evaluation:
 
     def run(self, batch: Batch) -> None:
         """A forward pass whose output is not used. Without a loss, a batch may be inputs alone."""
-        self.problem.traits.draws = True  # never repeat the pass: its hooks change weights
+        self.problem.traits.seed_passes()  # never repeat the pass: its hooks change weights
         if self.problem.has_loss:
             self._losses(batch, self.problem.seed)
         elif isinstance(batch, Tensor):
@@ -158,8 +159,7 @@ class Evaluation:
         self, output: Data, target: Data, pieces: Sequence[Interval]
     ) -> Iterator[Tensor]:
         """Yield the mean loss of each piece, from the output for all samples."""
-        tested = self.problem.traits.independent.values()
-        independent = bool(tested) and all(tested)
+        independent = self.problem.traits.independent
         together = losses_of_pieces(self.problem.loss_fn, output, target, pieces, independent)
         if together is not None:
             yield from together.unbind()

@@ -73,7 +73,7 @@ class Problem:
         drawn: Name -> how fresh values are drawn.
         buffers: ``(module, key, buffer)`` for every buffer of the model.
         norm_statistics: ``"batch"`` or ``"running"``, see :meth:`with_norm_statistics`.
-        traits: Properties of the model that were tested so far.
+        traits: What was found out about the model so far; copies of the problem share it.
     """
 
     session_type: ClassVar[type[Session]] = Session
@@ -92,7 +92,7 @@ class Problem:
         selection = selection or Selection()
         check_callables(model, loss_fn, compute_loss, selection.needs_loss)
         self.model, self.ranks, self.autocast = unwrap(model), ranks, autocast
-        self.layout = layout
+        self.traits = Traits(layout)
         self.has_loss = loss_fn is not None or compute_loss is not None
         self.loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
@@ -121,7 +121,6 @@ class Problem:
         self.differentiated = selection.differentiated(self.model)
         self.seed = new_seed()
         self.norm_statistics = "batch"
-        self.traits = Traits()
         self._warned: set[str] = set()
 
     def _values(self) -> dict[str, Tensor]:
@@ -202,11 +201,16 @@ class Problem:
 
     # -- batches -----------------------------------------------------------------------------------
 
+    @property
+    def layout(self) -> BatchLayout:
+        """Where the samples are in a batch, and how it is cut."""
+        return self.traits.layout
+
     def prepare(self, batch: Batch) -> Batch:
         """The batch on the model's device; in float32 if the model is in half precision."""
         if self.has_loss and self.compute_loss is None:
             check_pair(batch)
-        self.layout = self.layout.settled(batch)  # a cache: the first batch decides for all others
+        self.traits.settle(batch)
         self.layout.size(batch)
         half = any(p.dtype in HALF for p in self.parameters.values())
         prepared = moved(batch, self.device)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Interval
-from neuroinit.common.tensors import dot, flatten, sum_dtype, zeros_if_missing
+from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
 from neuroinit.kernels.context import PieceParameters
 from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
 from neuroinit.model.borrowing import borrowed
@@ -66,10 +66,6 @@ class Session(Evaluation):
         found = self.gradient_by(loss, tensors, create_graph, retain_graph)
         return zeros_if_missing(found, tensors)
 
-    def flat_gradient(self, loss: Tensor, names: Sequence[str]) -> Tensor:
-        """The gradient of a loss by parameters as a flat vector, see :meth:`gradient`."""
-        return flatten(self.gradient(loss, names))
-
     def gradient_by(
         self,
         loss: Tensor,
@@ -77,8 +73,12 @@ class Session(Evaluation):
         create_graph: bool = False,
         retain_graph: bool = False,
     ) -> tuple[Tensor | None, ...]:
-        """The gradient of a loss by any leaves; ``None`` for those that the loss does not use."""
-        return differentiate([loss], leaves, None, create_graph, retain_graph, self._context)
+        """The gradient of a loss by any leaves, as autograd returns it.
+
+        It is ``None`` for leaves that the loss does not use, and sparse for sparse embeddings.
+        """
+        context = self._context
+        return differentiate([loss], leaves, None, create_graph, retain_graph, context, dense=False)
 
     def second_backward(
         self, outputs: Sequence[Tensor], vectors: Sequence[Tensor], retain_graph: bool = False

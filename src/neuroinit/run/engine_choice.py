@@ -13,17 +13,18 @@ from torch import Tensor
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.process.accelerator import free_device_memory
 from neuroinit.common.sealed_json import JSON, of_kind
-from neuroinit.gradients.engines import Engine, Keep, Stream
+from neuroinit.gradients.engines import Engine, Keep, Stream, Unused
 from neuroinit.gradients.passes.graph_checks import check_double_backward
-from neuroinit.gradients.passes.pieces import streamed_pieces, streamed_samples, takes_copies
+from neuroinit.gradients.passes.planned import streamed_pieces, streamed_samples, takes_copies
 from neuroinit.gradients.passes.trials import may_be_separable, samples_are_independent
 from neuroinit.gradients.plan import Plan, share_of
+from neuroinit.methods.base import Initialization
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 from neuroinit.sharded.differences import Differences
 
 AUTO = "auto"
-KEEP, STREAM = Keep(), Stream()
+KEEP, STREAM, UNUSED = Keep(), Stream(), Unused()
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (KEEP, STREAM, Differences())}
 LEAST_MEMORY_FIRST = (STREAM, KEEP)
 
@@ -40,12 +41,30 @@ class Schedule:
     """How a step is computed.
 
     Args:
-        engine: The engine; ``None`` if it is to be chosen automatically.
+        engine: The engine; ``None`` if none was chosen yet.
         microbatch: Most samples in a pass; ``None`` for no limit.
     """
 
     engine: Engine | None
     microbatch: int | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether an exact engine was chosen that holds one graph at a time."""
+        return self.engine is not None and self.engine.exact and not self.engine.keeps_graphs
+
+    @property
+    def held_gradients(self) -> int | None:
+        """Most gradients that statistics hold at once; ``None`` for all."""
+        return None if self.engine is None else self.engine.held_gradients
+
+    def differentiates_graphs(self, method: Initialization) -> bool:
+        """Whether a method differentiates gradients, and not by finite differences."""
+        return method.second_order and (self.engine is None or self.engine.exact)
+
+    def used_by(self, method: Initialization) -> Engine:
+        """The engine that a method uses, which may be ``UNUSED``."""
+        return self.engine if method.second_order and self.engine is not None else UNUSED
 
     def to_json(self) -> list[str | int | None]:
         """``[engine name, microbatch]``."""
@@ -59,11 +78,11 @@ class Schedule:
 
     def with_less_memory(self, problem: Problem, batch: Batch, plan: Plan) -> Schedule | None:
         """The next schedule that needs less memory; ``None`` if there is none."""
-        if self.engine is KEEP:
+        if self.engine is not None and self.engine.keeps_graphs:
             return Schedule(STREAM, self.microbatch)
         largest = plan.largest
         if may_be_separable(problem):
-            largest = max(largest, streamed_samples(problem, batch, plan))
+            largest = max(largest, streamed_samples(plan))
         if largest == 1 or plan.one_forward or not samples_are_independent(problem, batch):
             return None
         return Schedule(STREAM, largest // 2)
@@ -120,7 +139,7 @@ def _fitting(
 def _trial_piece(plan: Plan, wanted: Schedule) -> Interval:
     """The piece whose memory is measured: the largest, or a micro-batch of it."""
     start, stop = max(plan.pieces, key=lambda piece: piece[1] - piece[0])
-    if wanted.engine is STREAM and wanted.microbatch:
+    if wanted.streams and wanted.microbatch:
         stop = min(stop, start + wanted.microbatch)
     return start, stop
 
@@ -139,7 +158,7 @@ class _Need:
         self.together = not apart and may_be_separable(problem)  # one pass computes several pieces
         self.samples, self.vectors = plan.largest, 4 * self.vector
         if self.together and not self.copied:
-            self.samples = max(self.samples, streamed_samples(problem, batch, plan))
+            self.samples = max(self.samples, streamed_samples(plan))
             pieces = max(1, min(streamed_pieces(problem), self.samples // min(self.sizes)))
             self.vectors = (1 + 3 * pieces) * self.vector
 
@@ -168,8 +187,9 @@ class _Need:
 
 def _streamed_in_quarters(problem: Problem, batch: Batch, plan: Plan, wanted: Schedule) -> Schedule:
     """For `stream`, a micro-batch of a quarter of the batch: about a training step's memory."""
-    most = streamed_samples(problem, batch, plan)
-    cuttable = wanted == Schedule(STREAM) and plan.largest > most and not plan.one_forward
+    most = streamed_samples(plan)
+    streams = wanted.streams and wanted.microbatch is None
+    cuttable = streams and plan.largest > most and not plan.one_forward
     if not cuttable or not samples_are_independent(problem, batch):
         return wanted
     return Schedule(STREAM, most)

@@ -181,10 +181,9 @@ def _problem(
     ranks: Ranks,
     layout: BatchLayout,
 ) -> Problem:
-    selection, engine = method.selection(), schedule.engine
-    exact = method.second_order and (engine is None or engine.exact)
+    selection = method.selection()
     sharded = isinstance(model, nn.Module) and is_sharded_model(model)
-    if exact or not sharded:
+    if schedule.differentiates_graphs(method) or not sharded:
         return Problem(model, loss_fn, compute_loss, selection, autocast, ranks, layout)
     if schedule.microbatch is not None:
         raise ValueError(

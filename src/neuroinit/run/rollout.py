@@ -108,7 +108,7 @@ class Rollout:
 
                 def closure(batch: Batch = batch, seen: list[float] = seen) -> Tensor:
                     loss = session.loss(batch)
-                    found = torch.autograd.grad(loss, self.trained, allow_unused=True)
+                    found = session.gradient_by(loss, self.trained)
                     loss, gradients = self._mean_over_ranks(
                         loss, found, self.problem.layout.size(batch)
                     )

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch
 from neuroinit.common.tensors import flatten, to_host, unflatten
-from neuroinit.gradients.directions import AllGradients, Objective
+from neuroinit.gradients.collectors import AllGradients, Objective
 from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.passes.first_order import sub_batch_gradients
-from neuroinit.gradients.passes.trials import try_separating
 from neuroinit.gradients.plan import Plan, share_of
 from neuroinit.model.finite import check_derivative
 from neuroinit.model.point import Point
@@ -52,7 +51,7 @@ class Differences(Engine):
             by_scale = torch.zeros_like(problem.unit_scales)
             theta = flatten(point.tensors(problem.differentiated))
             if len(found.gradients):
-                directions = found.collector.directions(0, found.gradients)
+                directions = found.evaluated.of(0, found.gradients)
                 size, lengths = to_host(problem.norm(theta), problem.norms(directions))
                 by_theta = torch.zeros_like(theta)
                 for index, length in enumerate(lengths.tolist()):
@@ -63,7 +62,8 @@ class Differences(Engine):
                         by_theta.add_(ahead - behind, alpha=1 / (2 * h))
                 by_scale = problem.by_scales(by_theta)
             by_scale = check_derivative(problem.ranks.sum(by_scale), problem.scaled)
-            return Derivative(found.value, by_scale, found.collector.moments, found.loss)
+            evaluated = found.evaluated
+            return Derivative(evaluated.value, by_scale, evaluated.moments, found.loss)
 
     def check(self, problem: Problem, batch: Batch, plan: Plan, scales: Tensor) -> float:
         """Compare two derivatives by the scales with central differences along one direction.
@@ -93,7 +93,7 @@ class Differences(Engine):
             h, tolerance = step_length(widest), TOLERANCES.get(widest.dtype, OTHERWISE)
             around = {step: along(step) for step in (2 * h, h, -h, -2 * h)}
         true_slope = _fourth_order({x: at.loss for x, at in around.items()}, h)
-        true_change = _fourth_order({x: at.value for x, at in around.items()}, h)
+        true_change = _fourth_order({x: at.evaluated.value for x, at in around.items()}, h)
         size = max(1.0, abs(around[h].loss))  # the slope of a flat loss is a rounding error
         if not abs(slope - true_slope) <= tolerance * max(abs(true_slope), 0.01 * size):
             raise ValueError(_too_inexact("loss", true_slope, slope, tolerance))
@@ -120,18 +120,16 @@ class _Gradients:
         self.problem, self.count = point.problem, len(plan.weights)
         ranks, names = self.problem.ranks, self.problem.differentiated
         self.share = share_of(plan, ranks.rank, ranks.world)
-        self.collector = AllGradients(self.problem, self.count, self.share)
+        collector = AllGradients(self.problem, self.count, self.share)
         losses: list[Tensor] = []
         own = self.share.plan
-        if not plan.one_forward:
-            try_separating(point, batch)
         with point.session() as session:
             rows = list(sub_batch_gradients(session, batch, own, names, losses))
         self.gradients = torch.stack(rows) if rows else torch.zeros(0, 1)
         if rows:
-            self.collector.add(self.gradients)
-        self.value = float(self.collector.evaluate(objective, losses))
-        total = (own.weights @ self.collector.losses).sum()
+            collector.add(self.gradients)
+        self.evaluated = collector.evaluate(objective, losses)
+        total = (own.weights @ self.evaluated.losses).sum()
         self.loss = float(ranks.sum(total)) / self.count
 
     def loss_by_scales(self) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.process.signals import deliver
-from neuroinit.common.tensors import gram_matrix, to_cpu_double
+from neuroinit.common.tensors import flatten, gram_matrix, to_cpu_double
 from neuroinit.distributed.dtensor import (
     fully_sharded,
     is_sharded,
@@ -28,7 +28,7 @@ from neuroinit.distributed.dtensor import (
 from neuroinit.distributed.fsdp import fsdp_modules, reset, reshard
 from neuroinit.distributed.guarded_passes import guarded
 from neuroinit.distributed.ranks import Ranks
-from neuroinit.gradients.passes.trials import same_gradient
+from neuroinit.gradients.passes.trials import agree
 from neuroinit.gradients.plan import part_of
 from neuroinit.model.borrowing import borrowed
 from neuroinit.model.parameters.fresh_values import Draw
@@ -36,7 +36,6 @@ from neuroinit.model.parameters.selection import Selection
 from neuroinit.model.point import Point
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.model.session import Session
-from neuroinit.model.traits import Traits
 
 
 class ShardedSession(Session):
@@ -108,7 +107,7 @@ class ShardedSession(Session):
         self, batch: Batch, pieces: Sequence[Interval], one_forward: bool
     ) -> Iterator[Tensor]:
         """The mean loss of each piece over all ranks, with the graph of this rank's samples."""
-        if one_forward or not self.problem.traits.spreadable:
+        if one_forward or not self.problem.traits.outcomes.get("spreadable", False):
             return self.losses_of_all_samples(batch, pieces, one_forward)
         return self.losses_of_own_samples(batch, pieces)
 
@@ -167,7 +166,9 @@ class ShardedProblem(Problem):
     ) -> None:
         self.shards = shards
         super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
-        self.traits = Traits({False: False, True: False}, separable=False, draws=True)
+        for trait in ("independent", "independent if ragged", "separable"):
+            self.traits.note(trait, False)
+        self.traits.seed_passes()
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
 
     def _values(self) -> dict[str, Tensor]:
@@ -211,22 +212,35 @@ class ShardedProblem(Problem):
 
     def try_spreading(self, batch: Batch) -> None:
         """Test once whether the samples of a batch can be spread over the ranks."""
-        if self.traits.spreadable is None:
-            data_parallel = fsdp_modules(self.model) and fully_sharded(
-                self.parameters.values(), self.shards.world
-            )
-            possible = data_parallel and not self.batch_norms
-            self.traits.spreadable = bool(possible) and self._spreading_is_exact(batch)
+        self.traits.find(
+            "spreadable", lambda: self._may_spread() and self._spreading_is_exact(batch)
+        )
+
+    def _may_spread(self) -> bool:
+        """Whether the model is data-parallel, and no module normalizes over the batch."""
+        if not fsdp_modules(self.model) or self.batch_norms:
+            return False
+        return fully_sharded(self.parameters.values(), self.shards.world)
 
     def _spreading_is_exact(self, batch: Batch) -> bool:
         size = min(self.layout.size(batch), 2 * self.shards.world)
         few, start = self.layout.cut(batch, 0, size), self.at(self.unit_scales)
-        with ShardedSession.open(start, False, False, autocast=True) as session:
-            gradients = []
-            for losses in (session.losses_of_own_samples, session.losses_of_all_samples):
-                (loss,) = losses(few, [(0, size)])
-                gradients.append(session.flat_gradient(loss, self.differentiated))
-        return same_gradient(self, *gradients)
+
+        def norms(shards: Sequence[Tensor]) -> list[float]:  # of all ranks, on every rank
+            return [float(self.norm(shard)) for shard in shards]
+
+        return agree(start, few, self._spread_and_not, norms=norms)
+
+    def _spread_and_not(self, point: Point, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+        """The gradient with the samples spread over the ranks, and with all samples on each."""
+        piece, names = (0, self.layout.size(batch)), self.differentiated
+        with ShardedSession.open(point, False, False, autocast=True) as session:
+            spread, whole = (
+                flatten(session.gradient(loss, names))
+                for losses in (session.losses_of_own_samples, session.losses_of_all_samples)
+                for loss in losses(batch, [piece])
+            )
+        return [spread], [whole]
 
 
 @torch.no_grad()

@@ -60,3 +60,23 @@ def test_gradients_of_overlapping_sub_batches_are_those_of_autograd():
         loss = F.cross_entropy(model(batch[0][start:stop]), batch[1][start:stop])
         parts = torch.autograd.grad(loss, list(model.parameters()))
         torch.testing.assert_close(gradient, torch.cat([g.reshape(-1) for g in parts]))
+
+
+def test_a_call_computes_the_same_whatever_was_computed_before():
+    """The number of passes does not depend on whether the model was tested before."""
+    torch.manual_seed(0)
+    forwards = []
+
+    class Counted(nn.Linear):
+        def forward(self, x):
+            forwards.append(len(x))
+            return super().forward(x)
+
+    batch = torch.randn(16, 4, dtype=torch.float64), torch.randint(3, (16,))
+    problem, found = Problem(Counted(4, 3).double(), F.cross_entropy), []
+    plan = make_plan(problem, batch, 8, 0.0, "cover", "sub-batch")
+    for _ in range(2):
+        with problem.at(problem.unit_scales).session() as session:
+            found.append(list(sub_batch_gradients(session, batch, plan, problem.trainable)))
+    assert forwards == [3, 6, 9, *(4, 4, 4, 4), *(4, 4, 4, 4)]  # the test of two pieces comes first
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)

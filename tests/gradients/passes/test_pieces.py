@@ -7,8 +7,9 @@ from torch import nn
 
 from neuroinit.gradients.engines import Keep
 from neuroinit.gradients.passes.grouping import grouped
-from neuroinit.gradients.passes.pieces import one_by_one, one_pass, streamed_pieces
-from neuroinit.gradients.passes.trials import TRIAL, try_separating
+from neuroinit.gradients.passes.pieces import one_by_one, one_pass
+from neuroinit.gradients.passes.planned import streamed_pieces
+from neuroinit.gradients.passes.trials import TRIAL, pieces_are_separable
 from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 from tests.utils.architectures import ZOO, case
@@ -97,10 +98,11 @@ def both(model, batch, engine, D=4, r=0.3):
     found = []
     for separable in (None, False):
         problem, point = problem_of(model)
-        problem.traits.separable = separable
+        if separable is not None:
+            problem.traits.note("separable", separable)
         plan = make_plan(problem, batch, D, r, "cover", "sub-batch")
         ours = ENGINES[engine].derivative(point, batch, plan, lambda m: m.cosine + m.norm)
-        found.append((problem.traits.separable, ours))
+        found.append((problem.traits.outcomes["separable"], ours))
     return found
 
 
@@ -139,8 +141,8 @@ NOT_SEPARABLE = {
 def test_which_models_of_the_zoo_are_separable(found):
     torch.manual_seed(0)
     problem = Problem(found.build(), found.loss_fn, found.compute_loss)
-    try_separating(problem.at(problem.unit_scales), problem.prepare(found.batch(8)))
-    assert problem.traits.separable is (found.name not in NOT_SEPARABLE)
+    point, batch = problem.at(problem.unit_scales), problem.prepare(found.batch(8))
+    assert pieces_are_separable(point, batch) is (found.name not in NOT_SEPARABLE)
 
 
 def test_a_model_that_changes_its_way_later():
@@ -149,12 +151,13 @@ def test_a_model_that_changes_its_way_later():
     problem, point = problem_of(model)
     plan = make_plan(problem, batch, 4, 0.0, "cover", "batch")
     for engine in ENGINES.values():
-        problem.traits.separable, model.plain = None, True
+        problem.traits.outcomes.clear()
+        model.plain = True
         before = engine.derivative(point, batch, plan, lambda m: m.cosine)
-        assert problem.traits.separable
+        assert problem.traits.outcomes["separable"]
         model.plain = False
         after = engine.derivative(point, batch, plan, lambda m: m.cosine)
-        assert problem.traits.separable is False
+        assert problem.traits.outcomes["separable"] is False
         torch.testing.assert_close(before.gradient, after.gradient)
 
 
@@ -166,7 +169,8 @@ def test_a_scale_of_zero_takes_the_other_way():
         problem = Problem(model, F.cross_entropy)
         scales = problem.unit_scales
         scales[0] = 0.0
-        problem.traits.separable = separable
+        if separable is not None:
+            problem.traits.note("separable", separable)
         plan = make_plan(problem, batch, 2, 0.0, "cover", "batch")
         point = problem.at(scales)
         found.append(Keep().derivative(point, batch, plan, lambda m: m.norm).gradient)
@@ -180,9 +184,8 @@ def test_a_trial_that_does_not_fit_is_no_error():
                 raise torch.OutOfMemoryError("out of memory")
             return super().forward(x)
 
-    problem, point = problem_of(Full(4, 3))
-    try_separating(point, vectors(16))
-    assert problem.traits.separable is False
+    _, point = problem_of(Full(4, 3))
+    assert not pieces_are_separable(point, vectors(16))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ def test_pieces_of_copies_have_the_statistics_of_the_whole_batch(pieces):
     torch.manual_seed(0)
     problem, point = problem_of(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)))
     batch, names = vectors(8), problem.trainable
-    problem.traits.separable = True
+    problem.traits.note("separable", True)
     with point.session() as session:
         ours = one_pass(session, batch, pieces, names, create_graph=False, copied=True)
         wanted = list(one_by_one(session, batch, pieces, names, one_forward=True))
@@ -255,11 +258,12 @@ def test_batch_norm_in_one_pass_is_the_same_as_in_pieces(engine, r, split):
     for separable in (None, False):
         torch.manual_seed(0)
         problem, point = problem_of(Batches())
-        problem.traits.separable = separable
+        if separable is not None:
+            problem.traits.note("separable", separable)
         batch = images(17)
         plan = make_plan(problem, batch, 4, r, split, "sub-batch")
         ours = ENGINES[engine].derivative(point, batch, plan, lambda m: m.cosine + m.norm)
-        assert problem.traits.separable is (separable is None)
+        assert problem.traits.outcomes["separable"] is (separable is None)
         found.append(ours)
     assert found[0].loss == pytest.approx(found[1].loss, rel=1e-12)
     torch.testing.assert_close(found[0].moments.norms, found[1].moments.norms, rtol=1e-10, atol=0)
@@ -296,5 +300,4 @@ def test_rounding_at_kinks_does_not_decide_the_trial():
 
     problem = Problem(Kinks(), F.cross_entropy)
     batch = torch.randn(16, 4), torch.randint(3, (16,))
-    try_separating(problem.at(problem.unit_scales), batch)
-    assert problem.traits.separable is True
+    assert pieces_are_separable(problem.at(problem.unit_scales), batch)

@@ -9,9 +9,9 @@ from torch import nn
 
 from neuroinit.gradients.passes.trials import (
     may_be_separable,
+    pieces_are_separable,
     relative_error,
     samples_are_independent,
-    try_separating,
 )
 from neuroinit.model.problem import Problem
 
@@ -33,8 +33,7 @@ def test_samples_of_a_loss_that_is_not_finite_count_as_dependent():
 
 def test_two_samples_are_enough_to_see_that_pieces_can_be_kept_apart():
     problem, batch = problem_and_batch(2)
-    try_separating(problem.at(problem.unit_scales), batch)
-    assert problem.traits.separable
+    assert pieces_are_separable(problem.at(problem.unit_scales), batch)
 
 
 def test_samples_are_compared_on_as_many_as_memory_allows():
@@ -76,7 +75,6 @@ def errors(found, wanted, modules):
         [torch.tensor(f).double() for f in found],
         [torch.tensor(w).double() for w in wanted],
         modules,
-        torch.linalg.vector_norm,
     )
 
 
@@ -98,8 +96,38 @@ def test_an_error_without_a_size_is_infinite():
     assert errors([[0.0]], [[0.0]], ["a"]) == 0
 
 
-@pytest.mark.parametrize(("known", "expected"), [(None, True), (True, True), (False, False)])
-def test_pieces_may_be_separable_until_the_test_fails(known, expected):
+def test_pieces_may_be_separable_until_the_test_fails():
     problem, _ = problem_and_batch(6)
-    problem.traits.separable = known
-    assert may_be_separable(problem) is expected
+    assert may_be_separable(problem)
+    for outcome in (True, False):
+        problem.traits.note("separable", outcome)
+        assert may_be_separable(problem) is outcome
+
+
+class InFloat32(nn.Linear):
+    """In float32, the output for a sample depends on the other samples; in float64 it does not."""
+
+    def __init__(self, strength):
+        super().__init__(4, 3)
+        self.strength = strength
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x + self.strength * x.mean(0) if x.dtype == torch.float32 else x
+
+
+@pytest.mark.parametrize(("strength", "expected"), [(1e-6, True), (0.02, True), (1.0, False)])
+def test_small_errors_in_float32_are_computed_again_in_float64_and_large_ones_are_not(
+    strength, expected
+):
+    torch.manual_seed(0)
+    batch, model = (torch.randn(12, 4), torch.randint(3, (12,))), InFloat32(strength)
+    problem = Problem(model, F.cross_entropy)
+    assert samples_are_independent(problem, batch) is expected
+    assert pieces_are_separable(problem.at(problem.unit_scales), batch) is expected
+
+
+def test_a_batch_that_cannot_tell_is_followed_by_another_test():
+    traits, outcomes = Problem(nn.Linear(4, 3), F.cross_entropy).traits, [None, None, True]
+    found = [traits.find("separable", lambda: outcomes.pop(0)) for _ in range(4)]
+    assert found == [False, False, True, True]

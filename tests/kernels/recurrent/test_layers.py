@@ -81,7 +81,7 @@ def check(model, engine, compute_loss=None):
 @pytest.mark.parametrize("name", LAYERS)
 def test_derivative_in_one_pass(name, engine):
     torch.manual_seed(0)
-    assert check(Sequences(*LAYERS[name]).double(), engine).traits.separable
+    assert check(Sequences(*LAYERS[name]).double(), engine).traits.outcomes["separable"]
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru, both directions", "rnn"])
@@ -153,7 +153,7 @@ def test_packed_sequences_in_one_pass(name, engine):
     torch.manual_seed(0)
     kind, options = LAYERS[name]
     model = Packed(kind, options, pack_unsorted(options.get("batch_first", True))).double()
-    assert check(model, engine).traits.separable
+    assert check(model, engine).traits.outcomes["separable"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_packed_sequences_in_one_pass(name, engine):
 def test_packed_sequences_whose_order_is_known_or_not(pack, separable):
     torch.manual_seed(0)
     model = Packed(nn.LSTM, {"bidirectional": True}, pack).double()
-    assert check(model, "keep").traits.separable is separable
+    assert check(model, "keep").traits.outcomes["separable"] is separable
 
 
 def test_a_loss_that_takes_a_gradient_through_packed_sequences():
@@ -212,4 +212,4 @@ def test_calls_with_keywords_are_left_to_torch():
             return self.head(torch.gru(x, start, *settings, batch_first=True)[0].mean(1))
 
     torch.manual_seed(0)
-    assert not check(Keywords().double(), "keep").traits.separable
+    assert not check(Keywords().double(), "keep").traits.outcomes["separable"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from neuroinit.gradients.passes import trials
 from neuroinit.run.loop.checkpoint import FORMAT
 from tests.run.loop.resumed import METHODS, result
 from tests.utils.moving import ni
@@ -123,3 +124,14 @@ def test_bad_arguments(tmp_path, small_model, digits_like):
         ni.optimize(small_model, digits_like, checkpoint=os.devnull)
     with pytest.raises(ValueError, match="checkpoint_every = 0"):
         ni.optimize(small_model, digits_like, checkpoint=tmp_path / "r", checkpoint_every=0)
+
+
+def test_what_was_found_out_about_the_model_is_not_tested_again(tmp_path, small_model, digits_like):
+    options = {"method": ni.NIO.paper(steps=3), "engine": "keep", "checkpoint_every": 1}
+    options["checkpoint"] = tmp_path / "run.json"
+    with pytest.raises(Stop):
+        ni.optimize(small_model, digits_like, on_step=stop_at(1), **options)
+    assert json.loads(options["checkpoint"].read_text())["traits"]["separable"] is True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, "agree", None)
+        ni.optimize(small_model, digits_like, **options)

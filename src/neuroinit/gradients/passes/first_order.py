@@ -11,13 +11,8 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.errors import in_loss_with_gradient, named_operator
 from neuroinit.common.tensors import to_cpu_double
 from neuroinit.gradients.over_ranks import on_every_rank
-from neuroinit.gradients.passes.pieces import (
-    Pass,
-    passes_over,
-    streamed_pieces,
-    streamed_samples,
-)
-from neuroinit.gradients.passes.trials import try_separating
+from neuroinit.gradients.passes.pieces import Pass
+from neuroinit.gradients.passes.planned import passes_over, streamed_pieces, streamed_samples
 from neuroinit.gradients.plan import Plan, share_of
 from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
@@ -48,44 +43,20 @@ def gradient_rows(
     Raises:
         RuntimeError: If the loss takes a gradient through an operator without double backward.
     """
-    with named_operator(in_loss_with_gradient):
-        yield from _gradient_rows(point, batch, plan, losses, names, entries)
-
-
-def _gradient_rows(
-    point: Point,
-    batch: Batch,
-    plan: Plan,
-    losses: list[Tensor],
-    names: Sequence[str],
-    entries: int | None,
-) -> Iterator[Tensor]:
     problem = point.problem
-    if problem.ranks.alone:
-        if not plan.one_forward:
-            try_separating(point, batch)
-        with point.session() as session:
-            yield from _sub_batch_rows(session, batch, plan, names, losses, entries)
-        return
-    share = share_of(plan, problem.ranks.rank, problem.ranks.world)
-    own: list[Tensor] = []
-    with problem.ranks.together():
-        if share.pieces and not plan.one_forward:
-            try_separating(point, batch)
-        with point.session() as session:
+    with named_operator(in_loss_with_gradient):
+        if problem.ranks.alone:
+            with point.session() as session:
+                yield from _sub_batch_rows(session, batch, plan, names, losses, entries)
+            return
+        share = share_of(plan, problem.ranks.rank, problem.ranks.world)
+        own: list[Tensor] = []
+        with problem.ranks.together(), point.session() as session:
             found = _sub_batch_rows(session, batch, share.plan, names, own, entries)
             parts = [gradient for rows in found for gradient in rows]
             losses += _losses_of_all(problem, plan, share.pieces, own)
-    every = on_every_rank(problem, len(plan.weights), share, parts, names)
-    yield from (gradient[None] for gradient in every)
-
-
-def gradients(
-    point: Point, batch: Batch, plan: Plan, losses: list[Tensor], names: Sequence[str]
-) -> Iterator[Tensor]:
-    """The gradient of every sub-batch, one at a time: see :func:`gradient_rows`."""
-    for rows in gradient_rows(point, batch, plan, losses, names):
-        yield from rows
+        every = on_every_rank(problem, len(plan.weights), share, parts, names)
+        yield from (gradient[None] for gradient in every)
 
 
 def sub_batch_gradients(
@@ -95,7 +66,7 @@ def sub_batch_gradients(
     names: Sequence[str],
     losses: list[Tensor] | None = None,
 ) -> Iterator[Tensor]:
-    """Yield ``g_d = sum_s weights[d, s] g_s`` in order.
+    """Yield ``g_d = sum_s weights[d, s] g_s`` in order, of the sub-batches of this rank's plan.
 
     Holds only the gradients of sub-batches for which some pieces are computed and some are not.
     """
@@ -153,7 +124,7 @@ def piece_rows(
 ) -> Iterator[Tensor]:
     """Yield the gradients of pieces as rows of matrices; append their losses to ``losses``."""
     problem = session.problem
-    samples, pieces = streamed_samples(problem, batch, plan), streamed_pieces(problem)
+    samples, pieces = streamed_samples(plan), streamed_pieces(problem)
     if entries is not None:
         samples = plan.microbatch or plan.samples
         pieces = max(1, entries // sum(problem.start[n].numel() for n in names))

@@ -22,7 +22,7 @@ from neuroinit.gradients.agreement import (
 )
 from neuroinit.gradients.passes.grouping import grouped
 from neuroinit.gradients.passes.pieces import Pass, backward_pass, forward_pass, rows_by_tensor
-from neuroinit.gradients.passes.trials import try_separating
+from neuroinit.gradients.passes.trials import pieces_are_separable
 from neuroinit.gradients.plan import Plan
 from neuroinit.gradients.statistics.gradient_stats import (
     GradientStats,
@@ -85,8 +85,7 @@ def with_agreement_in_one_pass(
     if held is not None or plan.microbatch is not None:
         return None
     try:
-        try_separating(point, batch)
-        return _in_one_pass(point, batch, plan) if problem.traits.separable else None
+        return _in_one_pass(point, batch, plan) if pieces_are_separable(point, batch) else None
     except (NotSeparableError, ValueError, RuntimeError, MemoryError) as error:
         log.debug("The agreement takes a separate forward pass: %r", error)
         return None

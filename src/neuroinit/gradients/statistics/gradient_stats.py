@@ -12,7 +12,7 @@ from torch import Tensor
 from neuroinit.common.batches import Batch
 from neuroinit.common.tensors import tensor_grams, to_cpu_double, to_host
 from neuroinit.gradients import measures
-from neuroinit.gradients.passes.first_order import gradient_rows, gradients
+from neuroinit.gradients.passes.first_order import gradient_rows
 from neuroinit.gradients.plan import Plan
 from neuroinit.model.finite import check_finite_parts, check_losses, check_zero_norms
 from neuroinit.model.point import Point
@@ -180,7 +180,8 @@ def _grams_in_groups(point: Point, batch: Batch, plan: Plan, held: int) -> tuple
     losses: list[Tensor] = []
     for first in range(0, count, held):
         group, rows, losses = slice(first, min(first + held, count)), list[Tensor](), []
-        for d, gradient in enumerate(gradients(point, batch, plan, losses, names)):
+        found = gradient_rows(point, batch, plan, losses, names)
+        for d, gradient in enumerate(gradient for matrix in found for gradient in matrix):
             if group.start <= d < group.stop:
                 rows.append(gradient)
             if d == group.stop - 1:

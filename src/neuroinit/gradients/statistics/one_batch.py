@@ -12,7 +12,7 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.layout import Cut, batch_layout
 from neuroinit.common.process.random_state import isolated
 from neuroinit.common.targets import Targets
-from neuroinit.gradients.passes.first_order import gradients
+from neuroinit.gradients.passes.first_order import gradient_rows
 from neuroinit.gradients.plan import Plan, check_split, make_plan
 from neuroinit.gradients.statistics.both import with_agreement, with_agreement_in_one_pass
 from neuroinit.gradients.statistics.gradient_stats import GradientStats, measure
@@ -151,8 +151,9 @@ def gradsign(
         point, prepared = problem.at(problem.unit_scales), problem.prepare(batch)
         plan = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
         signs, size, losses = torch.zeros(()), torch.zeros(()), list[Tensor]()
-        for gradient in gradients(point, prepared, plan, losses, problem.trainable):
-            signs, size = signs + gradient.sign(), size + gradient.abs().sum()
+        for rows in gradient_rows(point, prepared, plan, losses, problem.trainable):
+            for gradient in rows:
+                signs, size = signs + gradient.sign(), size + gradient.abs().sum()
         with explained(prepared):
             check_losses(torch.stack(losses))
             check_norm(float(size) or 1.0)

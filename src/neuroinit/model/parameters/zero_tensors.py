@@ -32,5 +32,5 @@ def _without_gradient(problem: Problem, batch: Batch, filled: dict[str, Tensor])
     names = problem.trainable
     point = problem.at(problem.unit_scales, filled)
     with point.session() as session:
-        found = session.gradient_by(session.loss(batch), point.tensors(names))
-    return [n for n, g in zip(names, found, strict=True) if g is None or not g.any()]
+        found = session.gradient(session.loss(batch), names)
+    return [n for n, g in zip(names, found, strict=True) if not g.any()]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from neuroinit.common.sealed_json import JSON
 from neuroinit.methods.nio.method import NIO
 from neuroinit.run.results.result import Result
+from neuroinit.run.results.text import used_engines
 
 
 def code(result: Result) -> str:
@@ -18,7 +19,7 @@ def code(result: Result) -> str:
     lines = [f"    {key}={_literal(value)}," for key, value in given.items() if key not in parts]
     lines += [f"    # {key}: {value['name']}(...)" for key, value in parts.items()]
     made = [f"method = {name}(", *lines, ")"] if lines else [f"method = {name}()"]
-    engine = "" if result.engine == "none" else f', engine="{result.engine}"'
+    engine = "".join(f', engine="{name}"' for name in used_engines(result))
     verified = [
         "# This leaves out the short trainings. With them:",
         "# result = ni.nio_(model, batches, optimizer=optimizer)",

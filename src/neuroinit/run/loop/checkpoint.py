@@ -22,7 +22,7 @@ from neuroinit.distributed.same_tensors import SAME_START, digests
 from neuroinit.model.problem import Problem
 from neuroinit.run.loop.identity import batch_digest, function_digest
 
-FORMAT = "neuroinit-checkpoint-3"
+FORMAT = "neuroinit-checkpoint-4"
 _WHAT = "checkpoint"
 _AFRESH = "Remove the file to start from the beginning, or pass another path."
 

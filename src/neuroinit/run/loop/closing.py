@@ -27,8 +27,7 @@ SMALL, TOGETHER = 2**16, 128  # most entries of a small tensor; small tensors ha
 def measured(point: Point, batch: Batch, now: RunState) -> GradientStats | None:
     """The statistics at a point, or ``None`` if a gradient is zero or not finite."""
     plan = now.method.measured(point.problem, batch, now.schedule.microbatch)
-    held = now.schedule.engine.held_gradients if now.schedule.engine else None
-    return measure_with_agreement_if_possible(point, batch, plan, held)
+    return measure_with_agreement_if_possible(point, batch, plan, now.schedule.held_gradients)
 
 
 def make_result(
@@ -53,14 +52,13 @@ def make_result(
         held_out: Whether no step has used the batch of the statistics.
         samples: The number of samples in that batch.
     """
-    engine = now.schedule.engine
     return Result(
         scales=dict(zip(problem.scaled, now.scales.tolist(), strict=True)),
         history=now.history,
         before=before,
         after=after,
         settings=now.method.settings(),
-        engine=engine.name if engine is not None and now.method.second_order else "none",
+        engine=now.schedule.used_by(now.method).name,
         stopped=stopped,
         held_out=held_out,
         blocked=now.blocked,

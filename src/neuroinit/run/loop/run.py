@@ -20,7 +20,7 @@ from neuroinit.methods.updates import Position, clamped
 from neuroinit.model.finite import why_not_finite
 from neuroinit.model.parameters.zero_tensors import blocked_by_zeros
 from neuroinit.model.problem import Problem
-from neuroinit.run.engine_choice import STREAM, Schedule, choose_schedule
+from neuroinit.run.engine_choice import Schedule, choose_schedule
 from neuroinit.run.loop.checkpoint import Checkpoint
 from neuroinit.run.loop.closing import (
     check_ranks,
@@ -78,16 +78,16 @@ class Run:
         with self.checkpoint.naming():
             self.taken = of_kind(int, found["taken"])
             self.now.restore(found, self.checkpoint.same_options)
-            self.problem.traits.independent = dict(of_kind(list, found["independent"]))
+            for trait, outcome in of_kind(dict, found["traits"]).items():
+                self.problem.traits.note(trait, of_kind(bool, outcome))
 
     def _save(self, supply: Supply) -> None:
         """Write everything that the next step depends on to the checkpoint."""
-        independent = [list(pair) for pair in self.problem.traits.independent.items()]
         self.checkpoint.write(
             {
                 "random": self.states,
                 "taken": supply.taken,
-                "independent": independent,
+                "traits": {str(t): known for t, known in self.problem.traits.outcomes.items()},
                 **self.now.to_json(self.given),
             }
         )
@@ -178,10 +178,9 @@ class Run:
         now.method = now.method.for_samples(problem, problem.layout.size(batch))
         plan = now.method.plan(problem, batch, now.schedule.microbatch)
         now.method = now.method.resolve(problem, batch)
-        engine = now.schedule.engine
-        if engine is not None:
-            engine.prepare(problem, batch, plan, now.scales)
-        if now.method.second_order and (engine is None or engine.exact):
+        if now.schedule.engine is not None:
+            now.schedule.engine.prepare(problem, batch, plan, now.scales)
+        if now.schedule.differentiates_graphs(now.method):
             small = problem.at(0.1 * problem.unit_scales)  # gradients at scale 1 may not be finite
             now.schedule = choose_schedule(small, batch, plan, now.schedule, self.memory_limit)
         if now.method.needs_loss and not problem.sharded:
@@ -196,7 +195,7 @@ class Run:
         begun, now = time.perf_counter(), self.now
         plan = now.method.plan(self.problem, batch, now.schedule.microbatch)
         position = Position(now.scales, now.state, step / now.method.steps)
-        engine = now.schedule.engine or STREAM  # `None`: the method does not use it
+        engine = now.schedule.used_by(now.method)
         found = now.method.step(self.problem, batch, plan, engine, position)
         moved, now.state = clamped(found.scales, now.scales, self.lowest), found.state
         moves = _moves(moved, now.scales, now.method.tolerance)

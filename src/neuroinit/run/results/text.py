@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from neuroinit.common.errors import listed
+from neuroinit.gradients.engines import Unused
 
 if TYPE_CHECKING:
     from neuroinit.run.results.result import Result
@@ -43,6 +44,11 @@ def cell(value: float | None, digits: int = 4) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}g}"
 
 
+def used_engines(result: Result) -> list[str]:
+    """The name of the engine; an empty list if the method used none."""
+    return [] if result.engine == Unused.name else [result.engine]
+
+
 def measured_rows(result: Result) -> list[tuple[str, str]]:
     """Labels and names of the statistics in the table; without the agreement if it is unknown."""
     sides = [stats for stats in (result.before, result.after) if stats is not None]
@@ -55,7 +61,7 @@ def _headline(result: Result) -> str:
     parts = [f"{len(result.drawn)} tensors drawn"] if result.drawn else []
     if result.history:
         seconds = sum(record.seconds for record in result.history)
-        engine = [] if result.engine == "none" else [f"engine {result.engine}"]
+        engine = [f"engine {name}" for name in used_engines(result)]
         word = "step" if len(result.history) == 1 else "steps"
         steps = f"{len(result.history)} {word} in {seconds:.1f} s ({ending(result)})"
         changed = sum(scale != 1.0 for scale in result.scales.values())
