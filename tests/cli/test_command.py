@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_help_does_not_break_lines_early(command, capsys, monkeypatch):
     assert [
         t for t in texts if not t.startswith(("-", "PATH", "{table1", "─", "How", "Model"))
     ] == []
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line(capsys, monkeypatch):
+    def report() -> None:
+        """A command that warns."""
+        warnings.warn("more steps", stacklevel=1)
+
+    monkeypatch.setitem(cli.COMMANDS, "report", report)
+    assert cli.main(["report"]) == 0
+    assert capsys.readouterr().err == "neuroinit: warning: more steps\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

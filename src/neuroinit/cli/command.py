@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 
 from neuroinit.cli.compare import compare
@@ -49,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         raise_keyboard_interrupt()
-        _parse_and_run([argument for argument in given if argument != "--debug"])
+        with warnings.catch_warnings():  # which also restores `showwarning`
+            warnings.showwarning = _show_warning
+            _parse_and_run([argument for argument in given if argument != "--debug"])
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)
         return 130
@@ -59,6 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"neuroinit: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _show_warning(message: Warning | str, *place: object, **more: object) -> None:
+    """One line, without the place in the source, which is that of tyro."""
+    print(f"neuroinit: warning: {message}", file=sys.stderr)
 
 
 def _parse_and_run(arguments: list[str]) -> None:
