@@ -46,15 +46,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and its name in 
     "DenseNet-10": (densenet, "densenet100"),
     "WRN-10-1": (wide_resnet, "wrn28-10"),
     "ResNet-8, long": (resnet, "resnet110"),
-    "WRN-10-1, long": (wide_resnet, "wrn28-10"),
 }
-EPOCHS = {
-    "ResNet-8": 5,
-    "DenseNet-10": 3,
-    "WRN-10-1": 3,
-    "ResNet-8, long": 30,
-    "WRN-10-1, long": 20,
-}
+EPOCHS = {"ResNet-8": 5, "DenseNet-10": 3, "WRN-10-1": 3, "ResNet-8, long": 30}
 
 
 @dataclass(frozen=True)
@@ -124,12 +117,7 @@ SPLITS: dict[str, Start] = {
     f"D={d}, r={r:g}": split_batch(d, r) for d in (2, 3, 4) for r in (0.0, 0.2, 0.4, 0.6)
 } | {"sample-wise": split_batch(BATCH, 0.0)}
 OURS = ("NIO()", "nio_(optimizer=)", "auto_")  # they change with our defaults
-KEPT = ("Kaiming", "nio_(optimizer=)", "LSUV")
-LONG = {  # the starts of the long trainings, by network and normalization
-    ("ResNet-8, long", "w/o BN"): (*KEPT, "NIO.paper", "GradInit", "auto_"),
-    ("ResNet-8, long", "w/ BN"): (*KEPT, "NIO.paper", "GradInit", "auto_"),
-    ("WRN-10-1, long", "w/o BN"): KEPT,
-}
+LONG = ("Kaiming", "nio_(optimizer=)", "LSUV", "NIO.paper", "GradInit", "auto_")
 SEEDS = 5
 
 
@@ -144,10 +132,10 @@ def jobs() -> list[Job]:
         for start in STARTS
     ]
     long = [
-        Job(network, norm, start, seed)
+        Job("ResNet-8, long", norm, start, seed)
         for seed in range(SEEDS)
-        for (network, norm), starts in LONG.items()
-        for start in starts
+        for norm in reversed(NORMS)
+        for start in LONG
     ]
     splits = [Job("ResNet-8", NORMS[0], split, seed) for seed in range(3) for split in SPLITS]
     return first + others + long + splits

@@ -194,7 +194,7 @@ def test_two_processes_share_one_result(tmp_path):
         "open(f'{sys.argv[2]}/{run.global_rank}', 'w').close()\n"
         "run.strategy.barrier(); torch.distributed.destroy_process_group()\n"  # a clean exit
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, str(script), str(root), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

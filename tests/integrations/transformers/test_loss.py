@@ -25,7 +25,7 @@ from tests.integrations.transformers.parts import (  # noqa: E402
     vit,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # older trainers pass no count to a `compute_loss_func`
 COUNTS = tuple(map(int, transformers.__version__.split(".")[:2])) >= (4, 50)
 
