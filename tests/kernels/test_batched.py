@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from neuroinit.kernels.batched import Batched
+from neuroinit.kernels.batched import Batched, batched
 from neuroinit.kernels.context import RowSlices
 
 EQUAL = [slice(0, 2), slice(2, 4), slice(4, 6)]
@@ -47,3 +47,17 @@ def test_a_value_of_every_piece_is_repeated_for_its_rows(slices, shape):
     v = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
     expected = [v[k] for k, s in enumerate(slices) for _ in range(s.stop - s.start)]
     assert torch.equal(Batched(RowSlices(slices)).repeated(v), torch.stack(expected))
+
+
+def test_a_cpu_computes_small_pieces_of_one_size_at_once():
+    x = torch.zeros(6, 5)
+    assert isinstance(batched(x, RowSlices(EQUAL)), Batched)
+    assert batched(x, RowSlices(UNEQUAL)) is None
+    assert batched(x, RowSlices(EQUAL), most=9) is None
+    assert isinstance(batched(x, RowSlices(EQUAL), most=10), Batched)
+    assert batched(x, RowSlices(EQUAL[:1])) is None
+
+
+def test_an_accelerator_computes_pieces_of_any_size_at_once():
+    x = torch.zeros(6, 5, device="meta")
+    assert isinstance(batched(x, RowSlices(UNEQUAL)), Batched)
