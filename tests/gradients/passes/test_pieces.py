@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import neuroinit as ni
 from neuroinit.gradients.engines import Keep
 from neuroinit.gradients.passes.grouping import grouped
 from neuroinit.gradients.passes.pieces import one_by_one, one_pass
@@ -301,3 +302,19 @@ def test_rounding_at_kinks_does_not_decide_the_trial():
     problem = Problem(Kinks(), F.cross_entropy)
     batch = torch.randn(16, 4), torch.randint(3, (16,))
     assert pieces_are_separable(problem.at(problem.unit_scales), batch)
+
+
+@pytest.mark.parametrize(("count", "together"), [(2, False), (4, True)])
+def test_two_pieces_with_batch_norm_take_a_pass_each_on_a_cpu(count, together):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).double()
+    seen = []
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    batch = torch.randn(8, 3).double(), torch.randint(2, (8,))
+    found = ni.gradient_stats(model, batch, sub_batches=count)
+    assert (max(seen) == 8) == together
+    for k, part in enumerate(zip(*(x.chunk(count) for x in batch), strict=True)):
+        model.zero_grad()
+        F.cross_entropy(model(part[0]), part[1]).backward()
+        norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+        assert found.norms[k].item() == pytest.approx(norm.item(), rel=1e-12)

@@ -13,6 +13,7 @@ from neuroinit.kernels.context import NotSeparableError
 from neuroinit.model.problem import Problem
 from neuroinit.model.session import Session
 
+FEW = 2  # pieces of a model with BatchNorm that a CPU computes in a pass each
 ENTRIES = 2**22  # most entries of the gradients that one pass over several pieces computes
 
 
@@ -41,7 +42,7 @@ def passes_over(
     if not plan.pieces:
         return
     copied = pieces is None and takes_copies(session.problem, plan)
-    apart = plan.one_forward and not copied
+    apart = (plan.one_forward and not copied) or _is_faster_apart(session.problem, plan)
     if apart or not pieces_are_separable(session.point, batch):
         yield from one_by_one(session, batch, plan.pieces, names, create_graph, plan.one_forward)
         return
@@ -49,6 +50,16 @@ def passes_over(
     groups = grouped(plan.pieces, samples, pieces or len(plan.pieces), alike)
     for group in [list(plan.pieces)] if copied else groups:
         yield from _passes_of(session, batch, group, names, create_graph, copied)
+
+
+def _is_faster_apart(problem: Problem, plan: Plan) -> bool:
+    """Whether a pass per piece is faster than one pass over all pieces.
+
+    BatchNorm side by side reads more memory at once than a CPU caches. A step of ResNet-20 with 32
+    images takes 4.3 training steps in place of 4.9 with two sub-batches (overlap 0.6), 3.1 in place
+    of 3.5 without overlap; with eight sub-batches one pass takes 3.8 and eight passes 4.9.
+    """
+    return problem.device.type == "cpu" and bool(problem.batch_norms) and len(plan.pieces) <= FEW
 
 
 def takes_copies(problem: Problem, plan: Plan) -> bool:
