@@ -158,7 +158,7 @@ def test_budget_and_rounds():
 
 
 def test_the_result_can_be_applied_to_a_twin():
-    model, twin = network(gain=30.0), network(gain=30.0)
+    model, twin = network(gain=0.01), network(gain=0.01)  # dead
     chain = {"LSUV, then NIO": (ni.LSUV(), ni.NIO(steps=2, sub_batches=4))}
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=40, candidates=chain)
     assert len(result.results) == 2
