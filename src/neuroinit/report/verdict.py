@@ -58,8 +58,8 @@ def judge(result: Result) -> Verdict:
         before, after = _measured_problems(result, gamma)
     if result.verified and not confirmed(result):
         return Verdict(LEFT, before, before)
-    if result.verified and result.after is None:  # applied in part: the trainings are the measure
-        after = NO_PROBLEM
+    if confirmed(result) and not result.verified.startswith("applied whole"):
+        after = NO_PROBLEM  # scales of another candidate: the short trainings are the measure
     return Verdict(_status(before, after, gamma is not None or unit is not None), before, after)
 
 

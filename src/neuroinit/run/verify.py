@@ -38,8 +38,9 @@ from neuroinit.common.process.random_state import isolated
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.ranks import ranks
+from neuroinit.gradients.statistics.both import measure_with_agreement_if_possible
 from neuroinit.methods.classic.layers import EMBEDDINGS
-from neuroinit.methods.small_branches import factors_to
+from neuroinit.methods.small_branches import SmallBranches, factors_to
 from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
@@ -68,7 +69,7 @@ class Candidate:
     """A candidate: fresh values and scales.
 
     Args:
-        result: The statistics before and after, and the fresh values, are those of this result.
+        result: The fresh values are those of this result.
         scales: Parameter name -> scale; those of the result, or others.
     """
 
@@ -112,12 +113,14 @@ def verified(
             if trainings.judge.start_fails:
                 candidates = _with_gpt2(candidates, problem)
             name, reason = trainings.decide(candidates)
+            if name:
+                candidates[name] = trainings.measured(candidates[name], batches)
             problem.ranks.end()
     if problem.ranks.rank == 0:
         log.info("The result is %s.", reason)
     if not name:
         return _unchanged(first, problem, reason)
-    return _applied(first, candidates[name], problem, reason)
+    return _applied(first, candidates[name].result, reason)
 
 
 def _candidates(results: Mapping[str, Result]) -> dict[str, Candidate]:
@@ -189,6 +192,28 @@ class _ShortTrainings:
             f"the model as it was {self.judge.of_start()}"
         )
 
+    def measured(self, candidate: Candidate, batches: list[Batch]) -> Candidate:
+        """The candidate with statistics before and after of its own scales."""
+        found, problem = candidate.result, self.problem
+        if candidate.scales == found.scales:
+            return candidate
+        held_out = len(found.history) < len(batches)
+        batch = problem.prepare(batches[len(found.history) if held_out else -1])
+        plan = SmallBranches().measured(problem, batch, None)
+        before, after = (
+            measure_with_agreement_if_possible(problem.at(problem.unit_scales, values), batch, plan)
+            for values in (problem.original, self._values(candidate))
+        )
+        result = dataclasses.replace(
+            found,
+            scales=candidate.scales,
+            digests=_digests(found, problem, candidate.scales),
+            before=before,
+            after=after,
+            held_out=held_out,
+        )
+        return Candidate(result, candidate.scales)
+
     def _ahead(self, outcome: Outcome) -> bool:
         gain, noise = self.judge.lead(outcome)
         return gain > STANDARD_ERRORS * noise
@@ -220,17 +245,15 @@ def _unchanged(result: Result, problem: Problem, reason: str) -> Result:
     )
 
 
-def _applied(first: Result, candidate: Candidate, problem: Problem, reason: str) -> Result:
-    """The result of a method, with what a candidate applies."""
-    found = candidate.result
-    as_measured = candidate.scales == found.scales
+def _applied(first: Result, found: Result, reason: str) -> Result:
+    """The result of a method, with what the result of a candidate applies."""
     return dataclasses.replace(
         first,
-        scales=candidate.scales,
-        digests=found.digests if as_measured else _digests(found, problem, candidate.scales),
+        scales=found.scales,
+        digests=found.digests,
         drawn=found.drawn,
         before=found.before,
-        after=found.after if as_measured else None,
+        after=found.after,
         held_out=found.held_out,
         verified=reason,
     )

@@ -55,7 +55,13 @@ def test_both_are_the_product_of_layers_and_branches():
     result = verified(model, results, batches[:KEPT], *options)
     assert result.verified.startswith("applied layer by layer, with small residual branches")
     assert result.scales == {name: layers[name] * branches[name] for name in layers}
+    sides = [ni.gradient_stats(model, batches[1])]  # no step has used the second batch
+    assert result.held_out
     result.apply_(model)
+    sides.append(ni.gradient_stats(model, batches[1]))
+    for found, expected in zip((result.before, result.after), sides, strict=True):
+        assert found.loss == pytest.approx(expected.loss)
+        assert found.norms.tolist() == pytest.approx(expected.norms.tolist(), rel=1e-4)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.detach(), before[name] * result.scales[name])
     with pytest.raises(ValueError, match="applied to this model before"):
