@@ -99,6 +99,14 @@ def test_short_trainings_have_the_last_word(verified, after, status):
     assert verified[1:] in words.details(case, judge(case))[2][1]  # the reason is shown
 
 
+@pytest.mark.parametrize(("verified", "found"), [("", False), ("applied layer by layer", True)])
+def test_a_confirmed_change_is_not_called_no_problem(verified, found):
+    case = result(stats(2.0), stats(2.0), verified=verified)
+    verdict = judge(case)
+    assert verdict.status == "usable"
+    assert (words.label(case, verdict) != words.LABELS["usable"]) == found
+
+
 def situations():
     """Results with all combinations of what words may have to say."""
     return [

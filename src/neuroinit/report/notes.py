@@ -20,7 +20,7 @@ from neuroinit.run.results.text import measured_rows
 def result_note(result: Result) -> str:
     """A result for a notebook: the verdict, and the gradients before and after."""
     verdict = judge(result)
-    first = f"{words.LABELS[verdict.status]}."
+    first = f"{words.label(result, verdict)}."
     rows = before_and_after(result, measured_rows(result))
     measured = result.before or result.after
     table = _table(("", "before", "after"), rows) if measured else ""

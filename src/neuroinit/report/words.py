@@ -17,7 +17,7 @@ from neuroinit.report.default_rule import (
 )
 from neuroinit.report.html import number
 from neuroinit.report.phrases import joined, moved, names_of, tensors
-from neuroinit.report.verdict import Verdict, bound, vanished
+from neuroinit.report.verdict import Verdict, bound, confirmed, vanished
 from neuroinit.run.results.result import Result
 from neuroinit.run.results.tensor_table import tensor_kind, tensor_rows
 
@@ -28,6 +28,13 @@ LABELS = {
     verdicts.OPEN: "No verdict",
     verdicts.LEFT: "Left alone",
 }
+
+
+def label(result: Result, verdict: Verdict) -> str:
+    """The verdict in a few words."""
+    if verdict.status == verdicts.USABLE and confirmed(result):
+        return "Confirmed by short trainings"
+    return LABELS[verdict.status]
 
 
 def headline(result: Result, verdict: Verdict) -> str:

@@ -52,7 +52,7 @@ def result_page(result: Result, title: str) -> str:
         Section("Settings", _settings(result)),
         Section("Words on this page", definitions(GLOSSARY, "glossary")),
     ]
-    label, sentence = words.LABELS[verdict.status], words.headline(result, verdict)
+    label, sentence = words.label(result, verdict), words.headline(result, verdict)
     box = verdict_box(verdict.status, label, sentence, words.details(result, verdict))
     return page(title, _facts(result), box, sections)
 
