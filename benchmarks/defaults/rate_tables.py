@@ -14,9 +14,9 @@ from typing import Any
 from benchmarks.defaults.layer_factors import NOT_FINITE
 from benchmarks.defaults.rates import read
 from benchmarks.statistics_tools import Compared, compared
+from neuroinit.run.candidates import MOST
 from neuroinit.run.judging import Judge
 from neuroinit.run.rollout import Outcome, lead, mean
-from neuroinit.run.verify import MOST
 
 Row = dict[str, Any]
 GOOD = {

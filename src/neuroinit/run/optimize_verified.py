@@ -22,10 +22,11 @@ from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import LossFunction
+from neuroinit.run.candidates import BRANCHES, LAYERS, WHOLE
 from neuroinit.run.optimize import optimize
 from neuroinit.run.options import OptimizeOptions
 from neuroinit.run.results.result import Result
-from neuroinit.run.verify import BRANCHES, LAYERS, WHOLE, verified
+from neuroinit.run.verify import verified
 
 KEPT = 16  # batches for the trainings: 4 to validate, 12 to train
 PASSED = ("compute_loss", "autocast", "cut", "batch_dim", "targets")

@@ -28,7 +28,6 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -39,42 +38,23 @@ from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32, fingerprint
 from neuroinit.distributed.ranks import ranks
 from neuroinit.gradients.statistics.both import measure_with_agreement_if_possible
-from neuroinit.methods.classic.layers import EMBEDDINGS
-from neuroinit.methods.small_branches import SmallBranches, factors_to
+from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
+from neuroinit.run.candidates import MOST, WHOLE, Candidate, candidates_of, with_gpt2
 from neuroinit.run.judging import Judge
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Outcome, Rollout, split_batches
 
 STEPS = 12  # steps of a training
-MOST = 4  # trainings besides that of the model as it is
 STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
-WHOLE, HALF, LAYERS = "whole", "half", "layer by layer"
-BRANCHES, SMALLER_BRANCHES = "to residual branches", "to residual branches, with squared factors"
-BOTH = "layer by layer, with small residual branches"
-GPT2 = "to all weights and residual branches, as in GPT-2"
-GPT2_STD = 0.02
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
     "as it is"
 )
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A candidate: fresh values and scales.
-
-    Args:
-        result: The fresh values are those of this result.
-        scales: Parameter name -> scale; those of the result, or others.
-    """
-
-    result: Result
-    scales: dict[str, float]
 
 
 def verified(
@@ -99,7 +79,7 @@ def verified(
         layout: Where the samples are in a batch.
         progress: Show a progress bar.
     """
-    first, candidates = results[WHOLE], _candidates(results)
+    first, candidates = results[WHOLE], candidates_of(results)
     if not candidates:
         return first
     with isolated(), others_frozen(unwrap(model), optimizer):
@@ -111,7 +91,7 @@ def verified(
         ):
             trainings = _ShortTrainings(problem, batches, optimizer, bar)
             if trainings.judge.start_fails:
-                candidates = _with_gpt2(candidates, problem)
+                candidates = with_gpt2(candidates, problem)
             name, reason = trainings.decide(candidates)
             if name:
                 candidates[name] = trainings.measured(candidates[name], batches)
@@ -121,49 +101,6 @@ def verified(
     if not name:
         return _unchanged(first, problem, reason)
     return _applied(first, candidates[name].result, reason)
-
-
-def _candidates(results: Mapping[str, Result]) -> dict[str, Candidate]:
-    """The candidates by name; at most four."""
-    found = {name: result for name, result in results.items() if _changes(result)}
-    candidates = {n: Candidate(found[n], found[n].scales) for n in (WHOLE, BRANCHES) if n in found}
-    if BRANCHES in found:
-        small = found[BRANCHES]
-        candidates[SMALLER_BRANCHES] = Candidate(small, _power(small.scales, 2.0))
-    if LAYERS in found:
-        layers, small_branches = found[LAYERS], found.get(BRANCHES)
-        if small_branches is None:
-            candidates[LAYERS] = Candidate(layers, layers.scales)
-        else:
-            both = {n: s * small_branches.scales.get(n, 1.0) for n, s in layers.scales.items()}
-            candidates[BOTH] = Candidate(layers, both)
-    if list(candidates) == [WHOLE]:
-        candidates[HALF] = Candidate(found[WHOLE], _power(found[WHOLE].scales, 0.5))
-    return candidates
-
-
-def _with_gpt2(candidates: dict[str, Candidate], problem: Problem) -> dict[str, Candidate]:
-    """The candidates with GPT-2's scales, if there are residual branches and embeddings.
-
-    They take the place of the smaller branches if there would be more than ``MOST`` candidates.
-    """
-    small = candidates.get(BRANCHES)
-    if small is None or not any(isinstance(m, EMBEDDINGS) for m in problem.model.modules()):
-        return candidates
-    factors = factors_to(GPT2_STD, problem)
-    scales = {name: scale * factors.get(name, 1.0) for name, scale in small.scales.items()}
-    found = {**candidates, GPT2: Candidate(small.result, scales)}
-    return (
-        found if len(found) <= MOST else {n: o for n, o in found.items() if n != SMALLER_BRANCHES}
-    )
-
-
-def _power(scales: Mapping[str, float], exponent: float) -> dict[str, float]:
-    return {name: scale**exponent for name, scale in scales.items()}
-
-
-def _changes(result: Result) -> bool:
-    return bool(result.drawn) or any(scale != 1 for scale in result.scales.values())
 
 
 class _ShortTrainings:
