@@ -9,6 +9,11 @@ A training step is one forward and backward pass of the same batch in the same p
 them follow each step that is measured. Times are processor time of one thread by default: on a
 machine that others use, too, wall clocks and several threads measure the others.
 
+How often the C library returns memory to the system depends on what else is in the heap. In a loop
+of training steps it does so every step, between two steps of a method never, so a training step
+would have another price there. The process that measures times keeps its heap, so neither pays for
+new pages. Memory is measured in a second process, which gives every freed tensor back.
+
 "One step in all" is a run of `optimize` with one step: trials, choice of the engine, automatic
 bound, the step, statistics before and after. It is the least of three runs after a first one, or of
 as many as take ten seconds. Operators are kernels of a step divided by those of a training step,
@@ -24,16 +29,18 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from rich.progress import Progress, TimeElapsedColumn
@@ -47,14 +54,30 @@ from benchmarks.cost.workloads import REAL, Workload, workload
 from neuroinit.experiments.memory import peak_memory
 
 FOLDER = Path(__file__).parent
-STEPS = 6  # the first two warm up, and have the peak of memory
+STEPS = 6  # the first two warm up
 ENOUGH = 10.0  # seconds of whole runs, unless there are three before
 REPEATS = 3  # training steps after a step, so that both last about as long: others disturb both
 
 
-def measure(job: tuple[Case, int]) -> dict[str, Any]:
-    """One case: extra memory first, then times in turns with a training step."""
-    case, threads = job
+# settings of glibc's malloc; other C libraries ignore them
+KEEPS_ITS_HEAP = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**36),
+    "MALLOC_TRIM_THRESHOLD_": str(2**36),
+    "MALLOC_TOP_PAD_": str(2**29),
+}
+GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
+
+
+def measure(case: Case, threads: int) -> dict[str, Any]:
+    """One case: times in one process, and memory in another."""
+    return {
+        **alone(times, (case, threads), KEEPS_ITS_HEAP),
+        **alone(memory, (case, threads), GIVES_BACK),
+    }
+
+
+def prepared(case: Case, threads: int) -> tuple[Workload, Callable[[], None]]:
+    """The model of a case with its batch, and a training step."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     work = workload(case.model, case.B)
@@ -64,6 +87,22 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
         model.zero_grad()
         work.loss().backward()
 
+    return work, training_step
+
+
+def memory(job: tuple[Case, int]) -> dict[str, Any]:
+    """The peak of memory of two steps, over that of the idle process."""
+    case, threads = job
+    work, training_step = prepared(case, threads)
+    idle, peaks = peak_memory(), list[int]()
+    _run(case, work, 2, training_step, lambda: peaks.append(peak_memory()))
+    return {"extra_mb": (peaks[-1] - idle) / 2**20}
+
+
+def times(job: tuple[Case, int]) -> dict[str, Any]:
+    """A step in turns with a training step, and runs with one step in all."""
+    case, threads = job
+    work, training_step = prepared(case, threads)
     clock = Clock(training_step, time.process_time if threads == 1 else time.perf_counter)
     _run(case, work, STEPS, training_step, clock.lap)
     laps = [clock.now()]
@@ -73,12 +112,11 @@ def measure(job: tuple[Case, int]) -> dict[str, Any]:
     whole = min(b - a for a, b in itertools.pairwise(laps))
     return {
         **dataclasses.asdict(case),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": sum(p.numel() for p in work.model.parameters()),
         "seconds": clock.seconds,
         "training_seconds": clock.training_seconds,
         "training_steps": clock.seconds / clock.training_seconds,
         "first_steps": whole / clock.training_seconds,
-        "extra_mb": clock.extra / 2**20,
         "threads": threads,
         "machine": f"{platform.machine()}, torch {torch.__version__}",
         "date": date.today().isoformat(),
@@ -113,11 +151,10 @@ def counted(case: Case) -> dict[str, Any]:
 
 
 class Clock:
-    """The peak of memory of two steps, then the least times of a step and of a training step."""
+    """The least times of a step and of a training step, after two steps."""
 
     def __init__(self, training_step: Callable[[], None], now: Callable[[], float]) -> None:
         self.training_step, self.now = training_step, now
-        self.idle, self.extra = peak_memory(), 0
         self.laps = 0
         self.begun = now()
         self.seconds = self.training_seconds = math.inf
@@ -132,8 +169,6 @@ class Clock:
                 self.training_step()
             mean = (self.now() - ended) / REPEATS
             self.training_seconds = min(self.training_seconds, mean)
-        else:
-            self.extra = peak_memory() - self.idle
         self.begun = self.now()
 
 
@@ -202,9 +237,14 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     temporary.replace(path)
 
 
-def alone(function: Callable[[Any], dict[str, Any]], argument: Any) -> dict[str, Any]:
+def alone(
+    function: Callable[[Any], dict[str, Any]], argument: Any, environment: Mapping[str, str] = {}
+) -> dict[str, Any]:
     """The result of a function in a process of its own, for its memory and the test device."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with (
+        mock.patch.dict(os.environ, environment),
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+    ):
         return pool.submit(function, argument).result()
 
 
@@ -226,7 +266,7 @@ def main() -> None:
         task = bar.add_task("Measuring", total=len(missing))
         for case in missing:
             bar.update(task, description=case.title)
-            found = alone(measure, (case, options.threads))
+            found = measure(case, options.threads)
             rows = [*(row for row in rows if case_of(row) != case), found]
             write(path, rows)
             bar.advance(task)
