@@ -117,7 +117,6 @@ SPLITS: dict[str, Start] = {
     f"D={d}, r={r:g}": split_batch(d, r) for d in (2, 3, 4) for r in (0.0, 0.2, 0.4, 0.6)
 } | {"sample-wise": split_batch(BATCH, 0.0)}
 OURS = ("NIO()", "nio_(optimizer=)", "auto_")  # they change with our defaults
-LONG = ("Kaiming", "nio_(optimizer=)", "LSUV", "NIO.paper", "GradInit", "auto_")
 SEEDS = 5
 
 
@@ -135,7 +134,7 @@ def jobs() -> list[Job]:
         Job("ResNet-8, long", norm, start, seed)
         for seed in range(SEEDS)
         for norm in reversed(NORMS)
-        for start in LONG
+        for start in STARTS
     ]
     splits = [Job("ResNet-8", NORMS[0], split, seed) for seed in range(3) for split in SPLITS]
     return first + others + long + splits

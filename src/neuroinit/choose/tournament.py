@@ -184,8 +184,9 @@ class Tournament:
                 bar.show(len(self.seconds) + self.done, f"trying {name}")
                 self._train(self.rollouts[name], steps)
                 self.outcomes[name].append(self.rollouts[name].outcome(self.validation))
-            judge = Judge(self.outcomes[START][-1], self.rollouts[START].losses[0])
-            ranked = sorted(alive, key=lambda name: judge.standing(self.outcomes[name][-1]))
+            last = {name: self.outcomes[name][-1] for name in alive}
+            judge = Judge(last[START], self.rollouts[START].losses[0]).among(last.values())
+            ranked = sorted(alive, key=lambda name: judge.standing(last[name]))
             best = ranked[: max(1, len(alive) // 2)]
             alive = best if START in best else [*best, START]
         first, steps = ranked[0], (budget - self.done) // 2

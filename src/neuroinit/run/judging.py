@@ -2,14 +2,24 @@
 
 1. A training that diverges, or that has learned nothing about its inputs, never wins.
 2. If the training of the unchanged model is of this kind, the one that has learned most wins.
-3. Else the training with the lowest score ``L - I`` wins, see :class:`Outcome`.
+3. Else the training with the lowest score ``L - I`` wins.
+
+For this comparison no training has learned more than can be learned. If losses cannot be negative,
+a training can be lower than the best answer without the inputs by no more than the loss of that
+answer. The least loss with the targets of other samples, ``C``, estimates it. So ``I`` becomes
+
+    C I / (L + I),    L + I = mean_s L(x, y_s),    C = min over trainings of L + I
+
+which is at most ``C``, and ``I`` itself if all trainings have the same ``L + I``, as in the first
+steps of most networks. Without the bound, outputs that explode would win: their loss is large, and
+that with the targets of other samples is larger by as much.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from neuroinit.run.rollout import Outcome, lead, mean
 
@@ -23,10 +33,20 @@ class Judge:
     Args:
         start: The outcome of the model as it is.
         first_loss: Its first training loss; a training whose loss ends above twice this diverges.
+        least: ``C``; ``None`` if it is not known, and what is learned has no bound.
     """
 
     start: Outcome
     first_loss: float
+    least: float | None = None
+
+    def among(self, outcomes: Iterable[Outcome]) -> Judge:
+        """The same judge, who knows ``C`` of the start and of other trainings."""
+        known = [o for o in (self.start, *outcomes) if o.learned and math.isfinite(o.loss)]
+        bounded = known and min(min(o.losses) for o in known) >= 0
+        return replace(
+            self, least=min(o.loss + mean(o.learned) for o in known) if bounded else None
+        )
 
     @property
     def start_fails(self) -> bool:
@@ -49,12 +69,39 @@ class Judge:
 
     def standing(self, outcome: Outcome) -> tuple[bool, float]:
         """Lower is better: trainings that learn come first."""
-        rank = _least_learned if self.start_fails else _score
+        rank = self._least_learned if self.start_fails else self.score
         return not self.learns(outcome), rank(outcome)
+
+    def is_ahead(self, outcome: Outcome, errors: float) -> bool:
+        """Whether the score is lower than the start's by more than ``errors`` standard errors."""
+        gain, noise = self.lead(outcome)
+        return gain > errors * noise
 
     def lead(self, outcome: Outcome) -> tuple[float, float]:
         """By how much the score is lower than that of the start, and the noise between batches."""
-        return lead(self.start.scores, outcome.scores)
+        return lead(self.scores(self.start), self.scores(outcome))
+
+    def score(self, outcome: Outcome) -> float:
+        """The mean of :meth:`scores`."""
+        return mean(self.scores(outcome))
+
+    def scores(self, outcome: Outcome) -> list[float]:
+        """``L - I`` of every batch; the loss alone if the targets are not known."""
+        if not outcome.learned or not math.isfinite(outcome.loss):
+            return outcome.losses
+        pairs = zip(outcome.losses, self._learned(outcome), strict=True)
+        return [loss - own for loss, own in pairs]
+
+    def _learned(self, outcome: Outcome) -> list[float]:
+        """``I`` of every batch, at most ``C``."""
+        if self.least is None or not math.isfinite(outcome.loss):
+            return outcome.learned
+        pairs = zip(outcome.losses, outcome.learned, strict=True)
+        return [self.least * own / (loss + own) if loss + own > 0 else 0.0 for loss, own in pairs]
+
+    def _least_learned(self, outcome: Outcome) -> float:
+        """Lowest for what has learned most; the loss if the targets are not known."""
+        return -mean(self._learned(outcome)) if outcome.learned else outcome.loss
 
     def of(self, outcome: Outcome) -> str:
         """Text such as ``loss 0.5``; what was learned, too, if the unchanged one learns nothing."""
@@ -68,12 +115,3 @@ class Judge:
             return "diverges"
         nothing = " and learns nothing about its inputs" if self.start.learned_nothing else ""
         return f"reaches {self.start.loss:.4g}{nothing}"
-
-
-def _score(outcome: Outcome) -> float:
-    return mean(outcome.scores)
-
-
-def _least_learned(outcome: Outcome) -> float:
-    """Lowest for the training that has learned most; by the loss if the targets are not known."""
-    return -mean(outcome.learned) if outcome.learned else outcome.loss

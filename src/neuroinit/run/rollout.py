@@ -49,13 +49,6 @@ class Outcome:
         return mean(self.losses)
 
     @property
-    def scores(self) -> list[float]:
-        """``L - I`` of every batch; the loss alone if the targets are not known."""
-        if not self.learned or not math.isfinite(self.loss):
-            return self.losses
-        return [loss - own for loss, own in zip(self.losses, self.learned, strict=True)]
-
-    @property
     def learned_nothing(self) -> bool:
         """Whether ``|I| <= NOTHING L``; ``False`` if the targets are not known."""
         if not self.learned:

@@ -121,12 +121,13 @@ class _ShortTrainings:
             name: self._trained(f"training the result, {name}", self._values(candidate))[0]
             for name, candidate in candidates.items()
         }
-        best = self.judge.best(outcomes)
-        if not best or not (self.judge.start_fails or self._ahead(outcomes[best])):
+        judge = self.judge.among(outcomes.values())
+        best = judge.best(outcomes)
+        if not best or not (judge.start_fails or judge.is_ahead(outcomes[best], STANDARD_ERRORS)):
             return "", NOT_BETTER
         return best, (
-            f"applied {best}: {self.judge.of(outcomes[best])} after {STEPS} training steps; "
-            f"the model as it was {self.judge.of_start()}"
+            f"applied {best}: {judge.of(outcomes[best])} after {STEPS} training steps; "
+            f"the model as it was {judge.of_start()}"
         )
 
     def measured(self, candidate: Candidate, batches: list[Batch]) -> Candidate:
@@ -150,10 +151,6 @@ class _ShortTrainings:
             held_out=held_out,
         )
         return Candidate(result, candidate.scales)
-
-    def _ahead(self, outcome: Outcome) -> bool:
-        gain, noise = self.judge.lead(outcome)
-        return gain > STANDARD_ERRORS * noise
 
     def _values(self, candidate: Candidate) -> dict[str, Tensor]:
         """The parameters of a candidate, fresh values included."""
