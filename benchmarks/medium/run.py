@@ -31,6 +31,7 @@ from benchmarks.medium.starts import (
     BATCH,
     EPOCHS,
     NETWORKS,
+    OTHER_TAU,
     RATE,
     SMOOTHED,
     SPLITS,
@@ -79,7 +80,7 @@ def run(job: Job, data: Split, known: list[dict[str, Any]]) -> dict[str, Any]:
     model = build(job)
     batches = data.batches(64, BATCH, 100 + job.seed)
     begun = time.process_time()
-    told = {**STARTS, **SPLITS}[job.start](model, batches, job)
+    told = {**STARTS, **SPLITS, **OTHER_TAU}[job.start](model, batches, job)
     seconds = time.process_time() - begun
     row = {**vars(job), **about(told), "hash": fingerprint(model), "version": repr(ni.NIO())}
     same = [r for r in known if all(r[k] == row[k] for k in ("network", "norm", "seed", "hash"))]
@@ -198,7 +199,7 @@ def main() -> None:
     """Run what is missing, then print the tables and draw the curves."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="cifar10", help="or folder:PATH")
-    parser.add_argument("--only", nargs="+", default=[*STARTS, *SPLITS], metavar="START")
+    parser.add_argument("--only", nargs="+", default=[*STARTS, *SPLITS, *OTHER_TAU], metavar="START")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--again", nargs="+", default=[], metavar="START", help="forget these")
     args = parser.parse_args()

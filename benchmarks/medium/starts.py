@@ -116,6 +116,11 @@ STARTS: dict[str, Start] = {
 SPLITS: dict[str, Start] = {
     f"D={d}, r={r:g}": split_batch(d, r) for d in (2, 3, 4) for r in (0.0, 0.2, 0.4, 0.6)
 } | {"sample-wise": split_batch(BATCH, 0.0)}
+# Appendix B prints 0.3 for a WRN without BatchNorm, but lists no rate above 0.03 among those tried
+TAU = "NIO.paper, tau=0.03"
+OTHER_TAU: dict[str, Start] = {
+    TAU: learned(lambda job: ni.NIO.paper(job.preset, steps=NIO_STEPS, lr=0.03))
+}
 OURS = ("NIO()", "nio_(optimizer=)", "auto_")  # they change with our defaults
 SEEDS = 5
 
@@ -137,4 +142,5 @@ def jobs() -> list[Job]:
         for start in STARTS
     ]
     splits = [Job("ResNet-8", NORMS[0], split, seed) for seed in range(3) for split in SPLITS]
-    return first + others + long + splits
+    slower = [Job("WRN-10-1", NORMS[1], TAU, seed) for seed in range(SEEDS)]
+    return first + others + long + splits + slower

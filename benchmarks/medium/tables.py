@@ -6,18 +6,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.medium.starts import EPOCHS, NETWORKS, NORMS, SMOOTHED, SPLITS, STARTS
+from benchmarks.medium.starts import (
+    EPOCHS,
+    NETWORKS,
+    NORMS,
+    OTHER_TAU,
+    SMOOTHED,
+    SPLITS,
+    STARTS,
+)
 from benchmarks.statistics_tools import Interval, paired
 
 PICTURE = Path(__file__).parents[2] / "docs" / "evidence" / "medium.png"
 CURVES = PICTURE.with_name("medium-curves.png")
+FIGURE2 = PICTURE.with_name("medium-splits.png")
+SPLITS_OF_FIGURE2 = ("sample-wise", "D=2, r=0", "D=2, r=0.6", "D=4, r=0.2")
 REFERENCE = "Kaiming"
 Row = dict[str, Any]
 
 
 def tables(rows: list[Row]) -> str:
     """Markdown: a table a network, and the ablation of D and r."""
-    parts = [_table(rows, network, list(STARTS)) for network in NETWORKS]
+    parts = [_table(rows, network, [*STARTS, *OTHER_TAU]) for network in NETWORKS]
     parts.append(_table(rows, "ResNet-8", [REFERENCE, *SPLITS], NORMS[:1]))
     return "\n\n".join(part for part in parts if part)
 
@@ -62,21 +72,26 @@ def _text(found: Interval, digits: int) -> str:
 
 
 def figures(rows: list[Row]) -> None:
-    """Draw both pictures of the page."""
+    """Draw the pictures of the page."""
     _draw(rows, ["ResNet-8", "WRN-10-1"], _gains_panel, PICTURE)
     _draw(rows, ["ResNet-8"], _curves_panel, CURVES)
+    _draw(rows, ["ResNet-8"], _splits_panel, FIGURE2, NORMS[:1])
 
 
 def _draw(
-    rows: list[Row], networks: list[str], panel: Callable[[Any, list[Row], str], None], path: Path
+    rows: list[Row],
+    networks: list[str],
+    panel: Callable[[Any, list[Row], str], None],
+    path: Path,
+    norms: tuple[str, ...] = NORMS,
 ) -> None:
     """A row of panels for each network, a column with BatchNorm and one without."""
     from neuroinit import plots
     from neuroinit.common.files import replacing
 
-    made, axes = plots.figure(len(NORMS), len(networks), width=4.0, height=2.6)
+    made, axes = plots.figure(len(norms), len(networks), width=8.0 / len(norms), height=2.6)
     for line, network in zip(axes, networks, strict=True):
-        for ax, norm in zip(line, NORMS, strict=True):
+        for ax, norm in zip(line, norms, strict=True):
             own = [r for r in rows if (r["network"], r["norm"]) == (network, norm)]
             panel(ax, own, f"{network}, {norm}")
     with replacing(path) as temporary:
@@ -99,12 +114,29 @@ def _gains_panel(ax: Any, rows: list[Row], title: str) -> None:
 
 
 def _curves_panel(ax: Any, rows: list[Row], title: str) -> None:
-    """Training loss, mean over seeds."""
-    for start in STARTS:
+    """Training loss from every start, mean over seeds."""
+    _curves(ax, rows, title, {start: start for start in STARTS})
+
+
+def _splits_panel(ax: Any, rows: list[Row], title: str) -> None:
+    """Training loss after other sub-batches, on the seeds that all of them have."""
+    starts = (REFERENCE, *SPLITS_OF_FIGURE2)
+    seeds = set.intersection(*(set(_by_seed(rows, start)) for start in starts))
+    own = [r for r in rows if r["seed"] in seeds]
+    labels = {}
+    for start in starts:
+        found = [100 * r["accuracy"] for r in own if r["start"] == start]
+        labels[start] = f"{start}: {sum(found) / len(found):.1f}%" if found else start
+    _curves(ax, own, title, labels)
+
+
+def _curves(ax: Any, rows: list[Row], title: str, labels: dict[str, str]) -> None:
+    """A curve for each start, the mean over its rows."""
+    for start, label in labels.items():
         own = [r["curve"] for r in rows if r["start"] == start]
         if own:
             means = [sum(x) / len(x) for x in zip(*own, strict=False)]
-            ax.plot([SMOOTHED * (k + 0.5) for k in range(len(means))], means, label=start)
+            ax.plot([SMOOTHED * (k + 0.5) for k in range(len(means))], means, label=label)
     ax.set_title(f"{title}: training loss", fontsize=8)
     ax.set_xlabel("step", fontsize=8)
     ax.set_ylim(1.0, 2.6)

@@ -36,6 +36,7 @@ SIZES = (32, 48, 64, 75, 96, 128, 160, 192, 224, 256)  # the first that the mode
 BATCH, CLASSES, SUB_BATCHES = 4, 10, 2
 TIMEOUT = 600  # seconds for one model
 MOVEMENT = "The default leaves"
+EXPLODES = 2 * math.log(CLASSES)  # a loss
 
 TIMM = [
     "cait_xxs24_224",
@@ -349,12 +350,22 @@ def _movement(records: list[dict[str, Any]]) -> str:
     larger = [r for r in changed if r["norm_after"] > 1.01 * r["norm_before"]]
     smaller = [r for r in changed if r["norm_after"] < 0.99 * r["norm_before"]]
     lower = sum(r["loss_after"] < r["loss_before"] for r in changed)
+    searched = [r for r in records if not r["changed"] and r["steps"] > 1]
+    exploding = [r["model"] for r in searched if r["loss_before"] > EXPLODES]
+    faint = [r["model"] for r in searched if r["loss_before"] <= EXPLODES]
     return (
-        f"{MOVEMENT} {len(records) - len(changed)} of them as they are and changes "
-        f"{len(changed)}. On the held-out batch, the gradient norm of those that it changes falls "
+        f"{MOVEMENT} {len(records) - len(changed) - len(searched)} of them alone after one look, "
+        f"and changes {len(changed)}. In {len(searched)} it finds a fault that no factor for all "
+        f"weights repairs, and leaves them as they are, too: {len(exploding)} have a loss of twice "
+        f"a uniform guess's or more{_named(exploding)}, and {len(faint)} hardly any output"
+        f"{_named(faint)}. On the held-out batch, the gradient norm of those that it changes falls "
         f"by more than 1% in {len(smaller)} and rises by more than 1% in {len(larger)}; the loss "
         f"is lower in {lower}."
     )
+
+
+def _named(models: list[str]) -> str:
+    return f" ({', '.join(models)})" if models else ""
 
 
 def _untried(library: str, tried: set[str]) -> list[str]:
