@@ -199,7 +199,9 @@ def main() -> None:
     """Run what is missing, then print the tables and draw the curves."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="cifar10", help="or folder:PATH")
-    parser.add_argument("--only", nargs="+", default=[*STARTS, *SPLITS, *OTHER_TAU], metavar="START")
+    parser.add_argument(
+        "--only", nargs="+", default=[*STARTS, *SPLITS, *OTHER_TAU], metavar="START"
+    )
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--again", nargs="+", default=[], metavar="START", help="forget these")
     args = parser.parse_args()

@@ -1,0 +1,1 @@
+"""Runs of `neuroinit reproduce` whose records are kept."""
