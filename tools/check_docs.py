@@ -226,9 +226,16 @@ def _earlier_suites() -> str:
 
 
 def _unseen() -> str:
-    from benchmarks.comparisons.unseen import SHOWN_SUITES, overview, tables
+    from benchmarks.comparisons.unseen import (
+        SHOWN_SUITES,
+        by_start,
+        overview,
+        tables,
+        thresholds,
+    )
 
-    return "\n\n".join([overview(), *(tables(name, present=True) for name in SHOWN_SUITES)])
+    suites = [tables(name, present=True) for name in SHOWN_SUITES]
+    return "\n\n".join([overview(), *suites, by_start(), thresholds()])
 
 
 def _zoo() -> str:

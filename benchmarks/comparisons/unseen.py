@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from benchmarks.comparisons.gains import Rows, found
 from benchmarks.statistics_tools import Compared, compared, halves
+from benchmarks.trainability.run import STARTS
 from benchmarks.trainability.standings import BEFORE, Cell
 from benchmarks.trainability.suites import SUITES
 
@@ -33,6 +34,12 @@ UNSEEN = {  # the present forms, and suites whose networks decided none of their
     "auto_ by what is learned": SHOWN_SUITES[:3],
 }
 PRESENT = tuple(UNSEEN)
+LEVELS = {  # accuracies that could count as trained, too
+    "distortions": (0.4, 0.5, 0.6),
+    "strokes": (0.5, 0.6, 0.7),
+    "other": (0.25, 0.30, 0.33),
+    "digits": (0.85, 0.90, 0.95),
+}
 OTHERS = ("warmup of one epoch", "LSUV", "GradInit", "MetaInit", "NIO, paper's form")
 SHOWN = {BEFORE: BEFORE, **{m: m for m in OTHERS}, **OURS}
 LOWER = 0.05  # a share of the test images
@@ -77,6 +84,45 @@ def overview() -> str:
         parts = {name: unseen(name) for name in suites}
         for name, rows in (*parts.items(), ("all", _together(parts))):
             lines.append(f"| {OURS[method]} | {name} | {_line(rows, method)} |")
+    return "\n".join(lines)
+
+
+def by_start() -> str:
+    """Markdown: cells that train, by the start that a method was given."""
+    every = _together({name: unseen(name) for name in SHOWN_SUITES})
+    methods = {BEFORE: BEFORE, "LSUV": "LSUV", PRESENT[0]: OURS[PRESENT[0]]}
+    cells = [c for c in every[PRESENT[0]] if all(c in every[m] for m in methods)]
+    lines = ["| start | cells | " + " | ".join(methods.values()) + " | over the start, points |"]
+    lines.append("|---" * (len(methods) + 3) + "|")
+    for start in (*STARTS, "all"):
+        own = [c for c in cells if start in (c[1], "all")]
+        counts = [str(sum(_trains(every[m][c]) for c in own)) for m in methods]
+        gain = _interval(against(every[PRESENT[0]], every[BEFORE], own))
+        lines.append(f"| {start} | {len(own)} | {' | '.join(counts)} | {gain} |")
+    return "\n".join(lines)
+
+
+def thresholds() -> str:
+    """Markdown: cells that train, and how many a method makes worse, by what counts as trained."""
+    lines = [
+        "| suite | trains means | as it is | LSUV (made worse) | `nio_` (made worse) "
+        "| `nio_` over LSUV, points |",
+        "|---" * 6 + "|",
+    ]
+    for name, levels in LEVELS.items():
+        rows = unseen(name)
+        before, lsuv, mine = (rows[m] for m in (BEFORE, "LSUV", PRESENT[0]))
+        cells = [c for c in mine if c in before and c in lsuv]
+        for level in levels:
+            kept = [c for c in cells if before[c]["accuracy"] >= level]
+            parts = [str(len(kept))]
+            for own in (lsuv, mine):
+                train = sum(own[c]["accuracy"] >= level for c in cells)
+                worse = sum(own[c]["accuracy"] < level for c in kept)
+                parts.append(f"{train} ({worse})")
+            found = against(mine, lsuv, cells, lambda row, at=level: float(row["accuracy"] >= at))
+            parts.append(_interval(found))
+            lines.append(f"| {name}, {len(cells)} cells | {level:.0%} | {' | '.join(parts)} |")
     return "\n".join(lines)
 
 
