@@ -243,3 +243,10 @@ def test_a_logarithmic_axis_has_a_few_plain_ticks_in_any_range(span):
     ]
     assert 2 <= len(labels) <= 8
     assert not any("$" in label for label in labels)
+
+
+def test_pairs_whose_cosine_rounds_above_one_are_drawn():
+    above = torch.full((3, 3), 1 + 1e-15, dtype=torch.float64)
+    stats = ni.GradientStats(1.0, torch.ones(3), above, [], "sub-batch")
+    _, bottom = ni.plots.batches(stats).axes
+    assert max(patch.get_path().vertices[:, 1].max() for patch in bottom.patches) == 3

@@ -152,3 +152,16 @@ def test_weights_and_biases_are_counted_apart():
     counts = [int(word) for word in weights.replace(",", " ").split() if word.isdigit()]
     assert counts[:4] == [3, 1, 1, 1]  # of three, one enlarged, one shrunk, one unchanged
     assert [int(word) for word in biases.split() if word.isdigit()] == [1]
+
+
+def test_a_search_that_has_not_ended_repairs_nothing():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(4, 4), torch.nn.Tanh())]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(4, 3))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.05 if p.dim() > 1 else 1.0)
+    batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(8)]
+    found = ni.optimize(model, batches, method=ni.NIO(steps=4))
+    verdict = judge(found)
+    assert (verdict.status, verdict.before) == ("unsolved", "dead")

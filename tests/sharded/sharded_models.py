@@ -1,5 +1,7 @@
 """Sharded models with something unusual: partial gradients, empty shards, errors."""
 
+import warnings
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -198,3 +200,17 @@ def all_unusual(rank):
         **{f"backward {at} on one": survives(at, True, only=0) for at in (3, 40)},
         "fsdp1": refuse_fsdp1(),
     }
+
+
+def not_verified(rank):
+    """`nio_` with an optimizer on a sharded model: the warning, whether it scaled, `verified`."""
+    model = smooth("fsdp")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(20.0)  # it explodes
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        result = ni.nio_(model, batches(), optimizer=optimizer, rule=ni.CommonFactor())
+    scaled = any(scale != 1 for scale in result.scales.values())
+    return " ".join(str(w.message) for w in seen), scaled, result.verified

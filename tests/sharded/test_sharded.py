@@ -8,6 +8,7 @@ import neuroinit as ni
 from tests.sharded.fsdp import METHOD, all_sharded, measured_after_a_pass, smooth
 from tests.sharded.sharded_models import (
     all_unusual,
+    not_verified,
     parallel_scales,
     scales_of,
     token_batches,
@@ -136,3 +137,12 @@ def test_a_gradient_that_is_one_percent_off_is_refused():
     model[3].register_forward_hook(lambda module, inputs, output: OnePercentOff.apply(output))
     with pytest.raises(ValueError, match="is too inexact for this model"):
         scales_of(model, batches())
+
+
+def test_a_sharded_model_is_optimized_but_not_verified(tmp_path):
+    for outcome in run(1, not_verified, tmp_path):
+        assert "value" in outcome, outcome.get("trace")
+        text, scaled, verified = outcome["value"]
+        assert "The result is not verified" in text
+        assert scaled
+        assert verified == ""

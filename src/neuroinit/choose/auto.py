@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -129,8 +128,10 @@ def auto_(
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
         check_optimizer(optimizer)
         _check(candidates)
-        default = default_candidates(unwrap(model), optimizer) if candidates is None else {}
-        named = dict(default if candidates is None else candidates)
+        if candidates is None:
+            named = default_candidates(unwrap(model), optimizer)
+        else:
+            named = dict(candidates)
         check_count("budget", budget, (len(named) + 1) * rounds_of(len(named) + 1))
         layout = batch_layout(cut, batch_dim)
         with allowed():
@@ -145,7 +146,7 @@ def auto_(
             with Progress("auto", len(named) + budget, progress and all_ranks.rank == 0) as bar:
                 tournament.make_candidates(named, bar, forgiving=candidates is None)
                 tournament.run(budget, bar)
-            found = dataclasses.replace(tournament.result(), budget=budget)
+            found = tournament.result(budget)
             tournament.check_applied(found)
         found.apply_(model)
         if all_ranks.rank == 0:

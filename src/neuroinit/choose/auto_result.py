@@ -111,8 +111,7 @@ class AutoResult(Reported):
         for c in sorted(self.candidates, key=_standing):
             scores = [cell(score) for score in c.scores]
             scores += ["-"] * (rounds - len(scores))
-            finite = bool(c.learned) and math.isfinite(c.scores[-1])
-            scores += [cell(c.learned[-1] if finite else None)] * known
+            scores += [cell(last_learned(c))] * known
             scores += [cell(c.higher_rate)] * at_higher_rate
             lines.append([c.name, *scores, str(c.steps), f"{c.seconds:.1f}"])
         return [*head, "steps", "seconds to make"], lines
@@ -157,6 +156,12 @@ class AutoResult(Reported):
             caption.append("  (learned: how much higher it is with the targets of other samples)")
         first = [f"{self.winner}: {self.verdict}", f"  {self.costs()}", *caption]
         return "\n".join([*first, *table, *failed])
+
+
+def last_learned(record: CandidateRecord) -> float:
+    """What was learned in the last round; ``nan`` if it is not known, or after a divergence."""
+    known = record.learned and math.isfinite(record.scores[-1])
+    return record.learned[-1] if known else math.nan
 
 
 def _standing(record: CandidateRecord) -> tuple[int, float]:

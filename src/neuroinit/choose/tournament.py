@@ -17,14 +17,13 @@ from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, Candida
 from neuroinit.choose.decision import decided
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
-from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
+from neuroinit.common.layout import BatchLayout
 from neuroinit.common.progress import Progress
 from neuroinit.common.tensors import at_least_float32
-from neuroinit.distributed.ranks import ALONE, Ranks
+from neuroinit.distributed.ranks import Ranks
 from neuroinit.distributed.same_tensors import check_same_tensors
 from neuroinit.methods.base import Initialization
 from neuroinit.model.arguments.optimizers import OptimizerLike
-from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.judging import Judge
 from neuroinit.run.optimize import optimize
@@ -63,15 +62,15 @@ class Tournament:
         loss_fn: LossFunction | None,
         compute_loss: ComputeLoss | None,
         optimizer: OptimizerLike,
-        layout: BatchLayout = SAMPLES_FIRST,
-        ranks: Ranks = ALONE,
+        layout: BatchLayout,
+        ranks: Ranks,
     ) -> None:
         if not batches:
             raise ValueError("Parameter `batches` yields nothing. Pass a list or a DataLoader.")
         self.problem = Problem(model, loss_fn, compute_loss, ranks=ranks, layout=layout)
         self.ranks = ranks
         check_same_tensors(ranks, self.problem.original)
-        self.model, self.optimizer = unwrap(model), optimizer
+        self.model, self.optimizer = self.problem.model, optimizer
         self.loss_fn = loss_fn
         self.options: OptimizeOptions = {
             "compute_loss": compute_loss,
@@ -100,7 +99,7 @@ class Tournament:
             forgiving: Also leave out candidates whose methods raise another error for this model or
                 these batches.
         """
-        refused = (GradientError, ValueError, RuntimeError) if forgiving else GradientError
+        refused = (ValueError, RuntimeError) if forgiving else GradientError
         for k, (name, candidate) in enumerate(named.items()):
             bar.show(k, f"making {name}")
             methods = [candidate] if isinstance(candidate, Initialization) else list(candidate)
@@ -216,7 +215,7 @@ class Tournament:
         while True:
             yield from generator.sample(self.training, len(self.training))
 
-    def result(self) -> AutoResult:
+    def result(self, budget: int) -> AutoResult:
         """The candidate to apply, and the records of all."""
         rounds = max(map(len, self.outcomes.values()))
         winner, verdict = START, NOTHING
@@ -230,6 +229,7 @@ class Tournament:
             results=self.results[winner],
             steps=self.done,
             cost=(time.perf_counter() - self.begun) / (self.trained / max(1, self.done)),
+            budget=budget,
         )
 
     def _record(self, name: str) -> CandidateRecord:

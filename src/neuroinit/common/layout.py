@@ -236,7 +236,7 @@ def _is_nested(part: object) -> bool:
 
 
 def _has_rows(part: object) -> bool:
-    if isinstance(part, PackedSequence) or _is_nested(part) or _is_sliceable(part):
+    if isinstance(part, PackedSequence) or _is_sliceable(part):
         return isinstance(part, Tensor) and not part.is_nested
     return all(map(_has_rows, children(part)))
 

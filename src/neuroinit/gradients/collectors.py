@@ -100,7 +100,7 @@ class MeanDirection:
         cosine, *found = to_host(dot(mean, mean), *losses, *self.norms)
         own_losses, norms = _joined(found[: len(losses)]), _joined(found[len(losses) :])
         check_losses(own_losses)
-        self._check_norms(norms, mean)
+        _check_norms(self, norms, mean.expand(len(norms), -1))
         if ranks.alone:
             return mean, own_losses, norms, cosine
         mean = ranks.sum(mean)
@@ -108,13 +108,6 @@ class MeanDirection:
         if self.share.leader:
             every[list(self.share.sub_batches)] = norms
         return mean, own_losses, ranks.sum(every), to_cpu_double(dot(mean, mean))
-
-    def _check_norms(self, norms: Tensor, mean: Tensor) -> None:
-        bad = (~torch.isfinite(norms)).nonzero().flatten().tolist()
-        if bad:
-            d = self.share.sub_batches[bad[0]]
-            _check_finite(self.problem, mean, d)
-            check_norm(float(norms[bad[0]]), f"sub-batch {d}")
 
 
 class AllGradients:
@@ -150,23 +143,18 @@ class AllGradients:
         gradients = added[0] if len(added) == 1 else torch.cat(added) if added else None
         if gradients is not None and problem.ranks.alone and not problem.sharded:
             gram, *on_host = to_host(gram_matrix(gradients), *losses)
-            self._check(gram.diagonal().sqrt(), _joined(on_host), gradients)
+            check_losses(_joined(on_host))
+            _check_norms(self, gram.diagonal().sqrt(), gradients)
             return gradients, _joined(on_host), gram
         rows, own_losses = list[Tensor](), _NOTHING
         if gradients is not None:
             norms, *on_host = to_host(problem.norms(gradients), *losses)
             rows, own_losses = list(gradients), _joined(on_host)
-            self._check(norms, own_losses, gradients)
+            check_losses(own_losses)
+            _check_norms(self, norms, gradients)
         names = problem.differentiated
         every = torch.stack(list(on_every_rank(problem, self.count, self.share, rows, names)))
         return every, own_losses, problem.gram(every)
-
-    def _check(self, norms: Tensor, losses: Tensor, gradients: Tensor) -> None:
-        check_losses(losses)
-        for index in (~torch.isfinite(norms)).nonzero().flatten().tolist():
-            d = self.share.sub_batches[index]
-            _check_finite(self.problem, gradients[index], d)
-            check_norm(float(norms[index]), f"sub-batch {d}")
 
 
 Collector = MeanDirection | AllGradients
@@ -187,8 +175,11 @@ def _differentiate(value: Tensor, inputs: list[Tensor]) -> tuple[float, tuple[Te
     return float(value.detach()), zeros_if_missing(derivatives, inputs)
 
 
-def _check_finite(problem: Problem, gradient: Tensor, d: int) -> None:
-    """Raise for a gradient that is not finite, and name the parameters."""
-    names = problem.differentiated
-    parts = torch.split(gradient, [problem.start[n].numel() for n in names])
-    check_finite_parts(parts, names, f"The gradient of sub-batch {d}")
+def _check_norms(collector: Collector, norms: Tensor, gradients: Tensor) -> None:
+    """Raise for the first gradient that is not finite, and name the parameters."""
+    names, start = collector.problem.differentiated, collector.problem.start
+    for index in (~torch.isfinite(norms)).nonzero().flatten().tolist():
+        d = collector.share.sub_batches[index]
+        parts = torch.split(gradients[index], [start[n].numel() for n in names])
+        check_finite_parts(parts, names, f"The gradient of sub-batch {d}")
+        check_norm(float(norms[index]), f"sub-batch {d}")

@@ -181,13 +181,13 @@ class Stream(ExactEngine):
             compute = simple_products if plan.simple else rolling_products
             with point.session(second_order=True, scale_variables=True) as session:
                 products = compute(session, batch, plan, found)
-                return found, sum(products, torch.zeros(()))
+                return found, sum(products, torch.zeros((), device=point.problem.device))
         with point.session() as session:
             rows = [torch.cat(list(piece_rows(session, batch, plan, names, losses)))]
         found, directions = _directions(plan, rows, objective, collector, losses)
         with point.session(second_order=True, scale_variables=True) as session:
             products = known_products(session, batch, plan, directions)
-            return found, sum(products, torch.zeros(()))
+            return found, sum(products, torch.zeros((), device=point.problem.device))
 
 
 class Unused(Stream):

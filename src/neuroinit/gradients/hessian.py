@@ -17,6 +17,7 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.errors import named_operator
 from neuroinit.common.tensors import flatten, sum_dtype, unflatten, zeros_if_missing
 from neuroinit.gradients.engines import Engine
+from neuroinit.gradients.over_ranks import zero_gradient
 from neuroinit.gradients.passes.first_order import rows_of, sums_of_pieces
 from neuroinit.gradients.passes.pieces import Pass, one_by_one
 from neuroinit.gradients.plan import Plan, part_of
@@ -133,7 +134,7 @@ def _loss_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     """The loss and the flat gradient of the sub-batch, summed over pieces and ranks."""
     if not own.pieces:
-        gradient = torch.zeros_like(flatten([problem.start[n] for n in names]))
+        gradient = zero_gradient(problem, names)
         loss = torch.zeros((), dtype=torch.float64, device=problem.device)
     else:
         losses: list[Tensor] = []
@@ -206,7 +207,7 @@ def _in_one_graph(
         torch.stack([a * piece.gradients[k] for a, piece in weighted]).sum(0)
         for k in range(len(theta))
     )
-    half_square = torch.stack([part.square().sum() for part in g]).sum() / 2
+    half_square = torch.stack([part.square().sum().to(g[0].device) for part in g]).sum() / 2
     one = torch.ones_like(half_square).reshape(1)
     h = _vector_jacobian(theta, (half_square,), one, create_graph=True)
     flat = flatten(g)

@@ -130,6 +130,11 @@ class KernelContext:
     def __bool__(self) -> bool:
         return bool(self.scales) or self.pieces is not None
 
+    def knows(self, weight: object) -> bool:
+        """Whether the derivative by a weight is taken by its scale or its leaf."""
+        in_pieces = self.pieces is not None and id(weight) in self.pieces.leaves
+        return in_pieces or id(weight) in self.scales
+
     @property
     def first_backward(self) -> bool:
         """Whether the first backward runs, and the context has scales or pieces.

@@ -82,7 +82,7 @@ class ReplacedLayers(TorchFunctionMode):
         if name in CELLS:
             with self:
                 return recurrent(name, args, self.context)
-        if name in LOSSES:
+        if func in LOSSES:
             return loss_of_pieces(func, args, kwargs, self.context)
         if func in _LAYERS:
             return _LAYERS[func](*args, **kwargs, context=self.context)
@@ -165,7 +165,7 @@ def differentiate_graphs(
     outputs: Sequence[Tensor],
     inputs: Sequence[Tensor],
     vectors: Sequence[Tensor],
-    create_graph: bool = False,
+    create_graph: bool,
     retain_graph: bool = False,
     context: KernelContext | None = None,
 ) -> tuple[Tensor | None, ...]:
@@ -219,9 +219,8 @@ _WATCHED = {
     *READERS,
     *CELLS,
     *BROADCASTING,
-    *LOSSES,
     *ORDERING,
     *_DROPOUT_POSITION,
     *_PLAIN,
-    *(function.__name__ for function in _LAYERS),
+    *(function.__name__ for function in (*_LAYERS, *LOSSES)),
 }

@@ -40,7 +40,7 @@ OF_ENTRIES: tuple[Callable[..., Tensor], ...] = (
     F.binary_cross_entropy_with_logits,
     F.soft_margin_loss,
 )
-LOSSES = {function.__name__ for function in (*OF_CLASSES, *OF_ENTRIES)}
+LOSSES = {*OF_CLASSES, *OF_ENTRIES}
 ROUNDING = 1e-4  # relative rounding error of a loss in float32 or less
 
 
@@ -56,13 +56,13 @@ def loss_of_pieces(
     have weights, or the first dimension of the inputs is not that of the samples.
 
     Args:
-        func: A function whose name is in ``LOSSES``.
+        func: A function in ``LOSSES``.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
         context: The pieces.
     """
     pieces = context.pieces
-    if pieces is None or pieces.losses is None or func not in (*OF_CLASSES, *OF_ENTRIES):
+    if pieces is None or pieces.losses is None:
         return None
     arguments = inspect.signature(func).bind(*args, **kwargs).arguments
     x, target = arguments.pop("input"), arguments.pop("target")
@@ -187,7 +187,7 @@ class OtherTargets(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "") not in LOSSES or func not in (*OF_CLASSES, *OF_ENTRIES):
+        if func not in LOSSES:
             return func(*args, **kwargs)
         bound = inspect.signature(func).bind(*args, **kwargs)
         target = bound.arguments["target"]

@@ -17,7 +17,7 @@ from neuroinit.gradients.engines import Engine
 from neuroinit.gradients.plan import Plan, make_plan
 from neuroinit.methods.base import Method, Step
 from neuroinit.methods.fields import GradInitFields
-from neuroinit.methods.trial_step import TrialStep
+from neuroinit.methods.trial_step import trial_objective
 from neuroinit.methods.updates import (
     Position,
     State,
@@ -186,14 +186,7 @@ class GradInit(Method):
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:
         """Descend the norm above the bound, and the loss after an optimizer step below it."""
-        trial = TrialStep(
-            gamma=self.gamma,
-            eta=self.eta,
-            adam=self.family == "adam",
-            normalize=self.normalize,
-            through_update=self.through_update,
-        )
-        found = trial.objective(problem.at(position.scales), batch, plan, engine)
+        found = trial_objective(self, problem.at(position.scales), batch, plan, engine)
         scales, state = self.update.step(
             position.scales, found.derivative, self.lr, found.constrained, position.state
         )

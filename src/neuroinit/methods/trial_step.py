@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ from neuroinit.gradients.hessian import gradient, gradient_and_product
 from neuroinit.gradients.plan import Plan
 from neuroinit.model.finite import check_derivative, check_losses, check_norm
 from neuroinit.model.point import Point
+
+if TYPE_CHECKING:
+    from neuroinit.methods.gradinit import GradInit
 
 
 @dataclass(frozen=True)
@@ -45,91 +49,80 @@ class Objective:
     derivative: Tensor
 
 
-@dataclass(frozen=True)
-class TrialStep:
-    """One step of the optimizer from a point, taken only to evaluate the loss after it.
+def trial_objective(
+    method: GradInit, point: Point, batch: Batch, plan: Plan, engine: Engine
+) -> Objective:
+    """Evaluate the objective and its derivative by the scales.
 
     Args:
-        gamma: Bound of the gradient norm.
-        eta: Length of the step.
-        adam: Use ``A(g) = sign(g)`` and the L1 norm; else the L2 norm, and ``A(g)`` of SGD.
-        normalize: For SGD, ``A(g) = g / ||g||``; if false, ``A(g) = g``.
-        through_update: Differentiate ``A(g)`` as well.
+        method: Its bound, and the step of the optimizer that is tried.
+        point: The parameter values at which the model is evaluated.
+        batch: A prepared batch.
+        plan: Its two sub-batches ``S`` and ``S~``.
+        engine: Whether graphs are kept.
+
+    Raises:
+        GradientError: If a gradient is zero or not finite.
     """
-
-    gamma: float
-    eta: float
-    adam: bool
-    normalize: bool
-    through_update: bool
-
-    def objective(self, point: Point, batch: Batch, plan: Plan, engine: Engine) -> Objective:
-        """Evaluate the objective and its derivative by the scales.
-
-        Args:
-            point: The parameter values at which the model is evaluated.
-            batch: A prepared batch.
-            plan: Its two sub-batches ``S`` and ``S~``.
-            engine: Whether graphs are kept.
-
-        Raises:
-            GradientError: If a gradient is zero or not finite.
-        """
-        with gradient_and_product(point, batch, plan, engine) as (loss, g, product):
-            norm = g.abs().sum(dtype=sum_dtype(g)) if self.adam else dot(g, g).sqrt()
-            loss, norm = to_host(loss, norm)
-            check_losses(loss[None])
-            value = length = float(norm)
-            check_norm(length)
-            if length > self.gamma:
-                (by_scale,) = to_host(product(g.sign() if self.adam else g / length))
-            else:
-                value, by_scale = self._below_bound(point, batch, plan, g, length, product)
-        check_derivative(by_scale, point.problem.scaled)
-        return Objective(length > self.gamma, float(loss), length, value, by_scale)
-
-    def _below_bound(
-        self,
-        point: Point,
-        batch: Batch,
-        plan: Plan,
-        g: Tensor,
-        norm: float,
-        product: Callable[[Tensor], Tensor],
-    ) -> tuple[float, Tensor]:
-        """``L(S~; theta') / eta``, and its derivative by every scale."""
-        problem = point.problem
-        loss, after = self._after_step(point, batch, plan, g, norm)
-        products = []
-        if self.through_update and not self.adam:
-            own = flatten([after[n] for n in problem.differentiated])
-            products = [product(self._back(g, norm, own))]
-        dots = [dot(problem.start[n], after[n]) for n in problem.scaled]
-        loss, *found = to_host(loss, *dots, *products)
+    adam = method.family == "adam"
+    with gradient_and_product(point, batch, plan, engine) as (loss, g, product):
+        norm = g.abs().sum(dtype=sum_dtype(g)) if adam else dot(g, g).sqrt()
+        loss, norm = to_host(loss, norm)
         check_losses(loss[None])
-        by_scale = torch.stack(found[: len(dots)]) / self.eta
-        return float(loss) / self.eta, by_scale - found[-1] if products else by_scale
+        value = length = float(norm)
+        check_norm(length)
+        if length > method.gamma:
+            (by_scale,) = to_host(product(g.sign() if adam else g / length))
+        else:
+            value, by_scale = _below_bound(method, point, batch, plan, g, length, product)
+    check_derivative(by_scale, point.problem.scaled)
+    return Objective(length > method.gamma, float(loss), length, value, by_scale)
 
-    def _after_step(
-        self, point: Point, batch: Batch, plan: Plan, g: Tensor, norm: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of ``S~`` at ``theta - eta A(g)``, and its gradient by name.
 
-        Only the parameters whose gradient is ``g`` move. The gradient is taken by these and by all
-        that have a scale.
-        """
-        moving, scaled = point.problem.differentiated, point.problem.scaled
-        factor = -self.eta / (norm if self.normalize else 1.0)
-        step = -self.eta * g.sign() if self.adam else factor * g
-        parts = unflatten(step, point.tensors(moving))
-        moved = point.moved(dict(zip(moving, parts, strict=True)))
-        names = [*moving, *(n for n in scaled if n not in set(moving))]
-        loss, found = gradient(moved, batch, plan, names, sub_batch=1)
-        return loss, dict(zip(names, unflatten(found, moved.tensors(names)), strict=True))
+def _below_bound(
+    method: GradInit,
+    point: Point,
+    batch: Batch,
+    plan: Plan,
+    g: Tensor,
+    norm: float,
+    product: Callable[[Tensor], Tensor],
+) -> tuple[float, Tensor]:
+    """``L(S~; theta') / eta``, and its derivative by every scale."""
+    problem = point.problem
+    loss, after = _after_step(method, point, batch, plan, g, norm)
+    products = []
+    if method.through_update and method.family == "sgd":
+        own = flatten([after[n] for n in problem.differentiated])
+        products = [product(_back(method, g, norm, own))]
+    dots = [dot(problem.start[n], after[n]) for n in problem.scaled]
+    loss, *found = to_host(loss, *dots, *products)
+    check_losses(loss[None])
+    by_scale = torch.stack(found[: len(dots)]) / method.eta
+    return float(loss) / method.eta, by_scale - found[-1] if products else by_scale
 
-    def _back(self, g: Tensor, norm: float, after: Tensor) -> Tensor:
-        """``(dA/dg)^T g'`` for SGD: ``(g' - u <u, g'>) / ||g||`` with ``u = A(g) = g / ||g||``."""
-        if not self.normalize:
-            return after
-        u = g / norm
-        return (after - u * dot(u, after)) / norm
+
+def _after_step(
+    method: GradInit, point: Point, batch: Batch, plan: Plan, g: Tensor, norm: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of ``S~`` at ``theta - eta A(g)``, and its gradient by name.
+
+    Only the parameters whose gradient is ``g`` move. The gradient is taken by these and by all
+    that have a scale.
+    """
+    moving, scaled = point.problem.differentiated, point.problem.scaled
+    factor = -method.eta / (norm if method.normalize else 1.0)
+    step = -method.eta * g.sign() if method.family == "adam" else factor * g
+    parts = unflatten(step, point.tensors(moving))
+    moved = point.moved(dict(zip(moving, parts, strict=True)))
+    names = [*moving, *(n for n in scaled if n not in set(moving))]
+    loss, found = gradient(moved, batch, plan, names, sub_batch=1)
+    return loss, dict(zip(names, unflatten(found, moved.tensors(names)), strict=True))
+
+
+def _back(method: GradInit, g: Tensor, norm: float, after: Tensor) -> Tensor:
+    """``(dA/dg)^T g'`` for SGD: ``(g' - u <u, g'>) / ||g||`` with ``u = A(g) = g / ||g||``."""
+    if not method.normalize:
+        return after
+    u = g / norm
+    return (after - u * dot(u, after)) / norm

@@ -24,9 +24,7 @@ WITHOUT_CUDNN = ProcessSwitch(lambda: torch.backends.cudnn.flags(enabled=False))
 
 
 @contextmanager
-def borrowed(
-    model: nn.Module, second_order: bool = False, norm_statistics: str = "batch"
-) -> Iterator[None]:
+def borrowed(model: nn.Module, second_order: bool, norm_statistics: str) -> Iterator[None]:
     """A context with training mode and dropout off; its exit restores all attributes of modules.
 
     Parameters and buffers may be replaced inside. Backward passes have to run inside, because

@@ -90,14 +90,14 @@ class Evaluation:
                 yield values[start:stop].mean()
 
     def losses_in_one_pass(
-        self, batch: Batch, pieces: Sequence[Interval], samples: list[int] | None = None
+        self, batch: Batch, pieces: Sequence[Interval], samples: list[int] | None
     ) -> Iterator[Tensor]:
         """The mean loss of each piece, inside :meth:`separating`.
 
         Args:
             batch: A prepared batch.
             pieces: Consecutive pieces of the selected samples.
-            samples: Indices of the samples whose loss is computed; by default all.
+            samples: Indices of the samples whose loss is computed; ``None`` for all.
 
         Raises:
             NotSeparableError: If the losses cannot be kept apart.

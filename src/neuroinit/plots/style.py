@@ -59,7 +59,7 @@ def figure(
     return made, axes
 
 
-def one_column(rows: int = 1, height: float = 1.5) -> tuple[Figure, list[Axes]]:
+def one_column(rows: int, height: float) -> tuple[Figure, list[Axes]]:
     """Axes below each other, one column wide."""
     made, axes = figure(1, rows, COLUMN, height)
     for ax in axes.flat:

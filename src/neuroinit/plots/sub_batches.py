@@ -62,7 +62,7 @@ def _draw_pairs(ax: Axes, stats: GradientStats, color: str, lowest: float) -> No
     """A histogram of the cosines of all pairs, from ``lowest`` to 1."""
     count = len(stats.norms)
     cosines = stats.cosines.tolist()
-    pairs = [cosines[i][j] for i in range(count) for j in range(i + 1, count)]
+    pairs = [min(cosines[i][j], 1.0) for i in range(count) for j in range(i + 1, count)]
     limits = (min(-0.05, lowest), 1.0)
     ax.hist(pairs, bins=20, range=limits, color=color, alpha=0.3, histtype="stepfilled")
     ax.hist(pairs, bins=20, range=limits, color=color, linewidth=1.2, histtype="step")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from neuroinit.methods.nio.common_factor import NO_FACTOR, WORKS, CommonFactor
+from neuroinit.gradients.statistics.gradient_stats import GradientStats
+from neuroinit.methods.nio.common_factor import FOUND, NO_FACTOR, WORKS, CommonFactor
 from neuroinit.report.html import number
 from neuroinit.run.results.result import Result
 
@@ -31,16 +32,17 @@ def problems(result: Result, unit: float) -> tuple[str, str]:
         before = DEAD
     if result.stopped in (NO_FACTOR, WORKS):
         after = before
+    elif not result.stopped.startswith(FOUND):  # the search has not ended
+        last = result.history[-1]
+        still = DEAD if last.value < CommonFactor().dead else NO_PROBLEM
+        after = EXPLODING if last.constrained else still
     elif result.after is not None and result.after.loss > CommonFactor().explodes * unit:
         after = EXPLODING
     return before, after
 
 
-def wrong(result: Result, problem: str, unit: float) -> str:
+def wrong(before: GradientStats, problem: str, unit: float) -> str:
     """What was wrong with the start, with its numbers."""
-    before = result.before
-    if before is None:
-        return "The gradients of the start were zero or not finite. No training could begin there."
     loss, norm, blind = number(before.loss), number(before.norm), number(unit)
     if problem == DEAD:
         text = f"The loss of {loss} hardly depended on any weight"

@@ -42,11 +42,6 @@ def before_and_after(result: Result, rows: Sequence[tuple[str, str]]) -> list[tu
     ]
 
 
-def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph; the text is escaped."""
-    return f"<p{_class(kind)}>{escape(text)}</p>"
-
-
 def definitions(entries: Sequence[tuple[str, str]], kind: str = "") -> str:
     """Terms and what they mean."""
     inner = "".join(

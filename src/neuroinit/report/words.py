@@ -114,12 +114,12 @@ def details(result: Result, verdict: Verdict) -> list[tuple[str, str]]:
 
 def _wrong(result: Result, verdict: Verdict) -> str:
     stats, gamma, unit = result.before, bound(result), unit_loss(result)
-    if unit is not None:
-        return wrong(result, verdict.before, unit)
     if verdict.before == UNUSABLE:
         return "The gradients of the start were zero or not finite. No training could begin there."
     if stats is None:
         return "Not known: the gradients were not measured."
+    if unit is not None:
+        return wrong(stats, verdict.before, unit)
     norm = f"The gradient norm was {number(stats.norm)}"
     if gamma is None:
         text = f"{norm}. This method has no bound to compare it with."

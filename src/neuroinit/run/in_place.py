@@ -84,7 +84,7 @@ def nio_(
     if verify is not None:
         check_instance("verify", verify, bool, "`True`, `False` or `None`")
     if optimizer is not None:
-        o.check_not_both("optimizer", options, ("rate", "family"))
+        o.check_not_both(options, ("rate", "family"))
         options = {**options, **rate_fields(optimizer)}
     if optimizer is None or batches is None or verify is False:
         _check_unverified(verify, optimizer, options.get("example"))
@@ -126,7 +126,7 @@ def gradinit_(
         3
     """
     if optimizer is not None:
-        o.check_not_both("optimizer", options, ("family",))
+        o.check_not_both(options, ("family",))
         eta = learning_rate_of(optimizer) or GradInit.eta
         options = {"eta": eta, **options, "family": family_of(optimizer)}
     return _learn("gradinit_", GradInit, o.GradInitOptions, model, batches, loss_fn, options)

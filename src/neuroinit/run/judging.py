@@ -97,7 +97,7 @@ class Judge:
         if self.least is None or not math.isfinite(outcome.loss):
             return outcome.learned
         pairs = zip(outcome.losses, outcome.learned, strict=True)
-        return [self.least * own / (loss + own) if loss + own > 0 else 0.0 for loss, own in pairs]
+        return [self.least * _share(loss, own) for loss, own in pairs]
 
     def _least_learned(self, outcome: Outcome) -> float:
         """Lowest for what has learned most; the loss if the targets are not known."""
@@ -115,3 +115,10 @@ class Judge:
             return "diverges"
         nothing = " and learns nothing about its inputs" if self.start.learned_nothing else ""
         return f"reaches {self.start.loss:.4g}{nothing}"
+
+
+def _share(loss: float, own: float) -> float:
+    """``I / (L + I)``; 1 if the loss with the targets of other samples is infinite."""
+    if own == math.inf:
+        return 1.0
+    return own / (loss + own) if loss + own > 0 else 0.0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import cast
 
 from torch import nn
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.errors import GradientError
+from neuroinit.common.errors import warn
 from neuroinit.common.layout import batch_layout
 from neuroinit.distributed.fsdp import is_sharded_model
 from neuroinit.methods.base import Initialization
@@ -41,18 +42,21 @@ class KeptBatches:
 
     def __init__(self, batches: Iterable[Batch]) -> None:
         self.batches, self.kept = batches, list[Batch]()
+        self.first_pass = self._read()
 
     def __iter__(self) -> Iterator[Batch]:
-        for k, batch in enumerate(self.batches):
-            if k == len(self.kept) < KEPT:
+        return iter(self.batches) if self.kept else self.first_pass
+
+    def _read(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            if len(self.kept) < KEPT:
                 self.kept.append(batch)
             yield batch
 
     def filled(self) -> list[Batch]:
-        """The first ``KEPT`` batches, or all if there are fewer; reads those not yet read."""
-        for _ in self if len(self.kept) < KEPT else ():
-            if len(self.kept) >= KEPT:
-                break
+        """The first ``KEPT`` batches, or all if there are fewer; goes on with the first pass."""
+        for _ in islice(self.first_pass, KEPT - len(self.kept)):
+            pass
         return self.kept
 
 
@@ -78,8 +82,10 @@ def optimize_verified(
     check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
     kept = KeptBatches(batches)
     found = {WHOLE: optimize(model, kept, loss_fn, method, **options)}
-    default = isinstance(method, NIO) and isinstance(method.rule, CommonFactor)
-    if default and not is_sharded_model(unwrap(model)):
+    if is_sharded_model(unwrap(model)):
+        warn("The result is not verified: short trainings need a model that is not sharded.")
+        return found[WHOLE]
+    if isinstance(method, NIO) and isinstance(method.rule, CommonFactor):
         found |= _alternatives(model, kept.filled(), loss_fn, method, options)
     layout = batch_layout(options.get("cut"), options.get("batch_dim", 0), options.get("targets"))
     shown = options.get("progress", True)
@@ -105,6 +111,6 @@ def _alternatives(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the method has warned
         for name, alternative in tried.items():
-            with suppress(GradientError, ValueError):  # not possible for this model or its batches
+            with suppress(ValueError):  # not possible for this model or its batches
                 found[name] = optimize(model, batches, loss_fn, alternative, **passed)
     return found

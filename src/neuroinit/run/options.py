@@ -79,13 +79,13 @@ class LSUVOptions(LSUVFields, DataOptions, FirstOrderOptions, total=False):
     """Keywords of :func:`lsuv_`."""
 
 
-def check_not_both(name: str, options: Mapping[str, object], others: Sequence[str]) -> None:
-    """Raise if options are given next to the argument that sets them."""
+def check_not_both(options: Mapping[str, object], others: Sequence[str]) -> None:
+    """Raise if options are given next to the ``optimizer`` that sets them."""
     both = [other for other in others if other in options]
     if both:
         raise TypeError(
-            f"Found `{name}` and `{both[0]} = {options[both[0]]!r}`. The former sets the latter: "
-            "pass one of them."
+            f"Found `optimizer` and `{both[0]} = {options[both[0]]!r}`. The former sets the "
+            "latter: pass one of them."
         )
 
 

@@ -53,7 +53,8 @@ class Outcome:
         """Whether ``|I| <= NOTHING L``; ``False`` if the targets are not known."""
         if not self.learned:
             return False
-        return math.sqrt(mean([own**2 for own in self.learned])) <= NOTHING * abs(self.loss)
+        least = NOTHING * abs(self.loss) * math.sqrt(len(self.learned))
+        return math.hypot(*self.learned) <= least  # squares of a diverged float64 loss overflow
 
 
 class Rollout:

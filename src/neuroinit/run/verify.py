@@ -67,7 +67,7 @@ def verified(
     layout: BatchLayout,
     progress: bool = False,
 ) -> Result:
-    """The best result by short trainings, all or half of it, or none; see its ``verified``.
+    """The result with the scales that are best in short trainings; see its ``verified``.
 
     Args:
         model: Any module.

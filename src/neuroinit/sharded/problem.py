@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch, Interval
-from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
+from neuroinit.common.layout import BatchLayout
 from neuroinit.common.process.signals import deliver
 from neuroinit.common.tensors import flatten, gram_matrix, to_cpu_double
 from neuroinit.distributed.dtensor import (
@@ -161,8 +161,8 @@ class ShardedProblem(Problem):
         compute_loss: ComputeLoss | None,
         selection: Selection,
         shards: Ranks,
-        autocast: torch.dtype | None = None,
-        layout: BatchLayout = SAMPLES_FIRST,
+        autocast: torch.dtype | None,
+        layout: BatchLayout,
     ) -> None:
         self.shards = shards
         super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
@@ -187,7 +187,8 @@ class ShardedProblem(Problem):
 
     def sum_over_shards(self, values: Tensor, names: Sequence[str]) -> Tensor:
         """Sum the values of every parameter's shards (one row per name) over the ranks."""
-        weights = torch.tensor([1 / self.copies[n] for n in names], dtype=torch.float64)
+        shares = [1 / self.copies[n] for n in names]
+        weights = torch.tensor(shares, dtype=torch.float64, device="cpu")
         shape = (-1, *[1] * (values.dim() - 1))
         return self.shards.sum(to_cpu_double(values) * weights.reshape(shape))
 

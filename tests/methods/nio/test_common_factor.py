@@ -239,3 +239,28 @@ def test_a_number_for_gamma_chooses_the_held_norm():
 )
 def test_the_result_says_what_was_found(factor, words):
     assert ni.nio_(network(factor), batches()).stopped.startswith(words)
+
+
+def exploding():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(16, 3))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3.0 if p.dim() > 1 else 1.0)
+    return model, [(torch.randn(32, 16), torch.randint(3, (32,))) for _ in range(8)]
+
+
+@pytest.mark.parametrize("steps", [5, 40])
+def test_no_scale_ends_below_the_smallest(steps):
+    model, batches = exploding()
+    result = ni.optimize(model, batches, method=ni.NIO(min_scale=0.9, steps=steps))
+    assert min(result.scales.values()) >= 0.9
+
+
+def test_the_log_says_that_the_network_explodes(caplog):
+    model, batches = exploding()
+    with caplog.at_level("DEBUG", "neuroinit"):
+        ni.optimize(model, batches, method=ni.NIO(steps=3))
+    assert "explodes" in caplog.text
+    assert "above the bound" not in caplog.text

@@ -181,6 +181,8 @@ def test_the_code_on_the_page_repeats_the_run(exploding):
         ni.GradInit(steps=4),
     ):
         assert repeated(method) == method
+    for method in (ni.MetaInit(), ni.GradInit.reference()):  # a function is named in a comment
+        assert isinstance(repeated(method), type(method))
     scope = {}
     exec(code(exploding).split("result =")[0], scope)  # with what the run has found
     assert scope["method"] == ni.NIO(steps=20)

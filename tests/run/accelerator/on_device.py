@@ -1,7 +1,9 @@
 """Work for the test device, in a process of its own: see ``tests/run/test_accelerator.py``."""
 
 import contextlib
+import functools
 import json
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -186,3 +188,47 @@ def mixing():
         return str(torch.ones(3, device=NAME) + torch.ones(3))
     except RuntimeError as error:
         return str(error)
+
+
+class OnTwo(nn.Module):
+    """Its first layer is on the CPU, its second on the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3).to(NAME)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)).to(NAME)).to("cpu")
+
+
+def on_two_devices(name):
+    """Scales of a method for a model on the CPU, and for one on the CPU and the device.
+
+    The test device lacks the slow path of torch for lists of tensors on several devices.
+    """
+    torch.manual_seed(0)
+    batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(6)]
+    found = []
+    for place in PLACES:
+        torch.manual_seed(1)
+        model = (
+            OnTwo() if place == NAME else nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        )
+        with contextlib.ExitStack() as stack:
+            for function in ("_foreach_norm", "_foreach_mul", "_foreach_sub"):
+                one_by_one = functools.partial(_one_by_one, getattr(torch, function))
+                stack.enter_context(mock.patch.object(torch, function, one_by_one))
+            method = {"NIO": ni.NIO(steps=2), "MetaInit": ni.MetaInit(steps=2)}[name]
+            result = ni.optimize(model, batches, method=method, progress=False)
+        found.append([*result.scales.values(), result.after.loss])
+    return found
+
+
+def _one_by_one(function, tensors, *others):
+    lists = [
+        other if isinstance(other, (list, tuple)) else [other] * len(tensors) for other in others
+    ]
+    return [
+        function([t], *[[o] if isinstance(o, torch.Tensor) else o for o in own])[0]
+        for t, *own in zip(tensors, *lists, strict=True)
+    ]

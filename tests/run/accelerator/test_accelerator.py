@@ -122,3 +122,9 @@ def test_a_run_continues_from_its_checkpoint(on_device, tmp_path):
 
 def test_the_random_state_of_the_device_is_restored(on_device):
     assert on_device("random_state_is_restored") == (True, True)
+
+
+@pytest.mark.parametrize("name", ["NIO", "MetaInit"])
+def test_models_on_two_devices(on_device, name):
+    one, two = on_device("on_two_devices", name)
+    assert_alike(two, one, 1e-5)

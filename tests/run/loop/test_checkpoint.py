@@ -135,3 +135,25 @@ def test_what_was_found_out_about_the_model_is_not_tested_again(tmp_path, small_
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trials, "agree", None)
         ni.optimize(small_model, digits_like, **options)
+
+
+def test_a_run_that_ended_with_its_batches_is_resumed(tmp_path):
+    """It has no batch left to measure on."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    batches = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(10)]
+    options = {"method": ni.NIO(gamma=1.0, steps=20, tolerance=0.0), "checkpoint": tmp_path / "run"}
+
+    def generator(fails):
+        yield from batches
+        if fails:
+            raise Stop
+
+    torch.manual_seed(1)
+    with pytest.raises(Stop):
+        ni.optimize(model, generator(True), **options)
+    torch.manual_seed(1)
+    with pytest.warns(UserWarning, match="The batches ended after 10 of 20 steps"):
+        found = ni.optimize(model, generator(False), **options)
+    assert len(found.history) == 10
+    assert found.before is None

@@ -47,3 +47,15 @@ def test_outcomes_without_a_bound(outcomes):
 def test_a_loss_of_zero_for_all_targets_has_learned_nothing():
     nothing = Outcome([0.0], [0.0])
     assert Judge(nothing, first_loss=0.0).among([nothing]).scores(nothing) == [0.0]
+
+
+def test_losses_of_a_divergence_in_float64_do_not_overflow():
+    start = Outcome([1e200], [1e200])
+    assert Judge(start, first_loss=2.0).of(Outcome([1.0], [0.5])) == "loss 1"
+    assert not start.learned_nothing
+
+
+def test_an_infinite_loss_with_other_targets_counts_as_all_that_can_be_learned():
+    start, sure = Outcome([1.0, 1.0], [0.1, 0.1]), Outcome([0.9, 0.9], [math.inf, 0.2])
+    judge = Judge(start, first_loss=1.2).among([sure])
+    assert judge.scores(sure) == pytest.approx([0.9 - 1.1, 0.9 - 1.1 * 0.2 / 1.1])

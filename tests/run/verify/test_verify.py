@@ -107,6 +107,22 @@ def test_a_short_run_still_keeps_enough_batches():
     assert KeptBatches(list(range(3))).filled() == [0, 1, 2]
 
 
+def test_the_batches_that_are_kept_come_from_one_pass():
+    """A second pass over a generator has lost batches, and a loader that shuffles mixes epochs."""
+    batches = KeptBatches(iter(range(12)))
+    assert [k for k, _ in zip(batches, range(5), strict=False)] == list(range(5))
+    assert batches.filled() == list(range(12))
+    orders = iter([range(20), range(100, 120)])
+
+    class Shuffled:
+        def __iter__(self):
+            return iter(next(orders))
+
+    batches = KeptBatches(Shuffled())
+    next(iter(batches))
+    assert batches.filled() == list(range(KEPT))
+
+
 def test_kept_batches_are_the_first():
     batches = KeptBatches(range(40))
     assert list(batches) == list(range(40))

@@ -96,7 +96,7 @@ def _check_custom_functions(point: Point, batch: Batch, names: list[str]) -> Non
     try:
         twin, samples = in_double(point, samples)
         exact = _second_derivative(twin, samples, u, v)
-        around = [twin.problem.at_values(_shifted(twin.values, v, step)) for step in (STEP, -STEP)]
+        around = [twin.moved({n: step * t for n, t in v.items()}) for step in (STEP, -STEP)]
         slopes = [_slope(at, samples, u) for at in around]
     except (RuntimeError, ValueError, TypeError):
         return
@@ -115,21 +115,10 @@ def _directions(
 ) -> dict[str, Tensor]:
     """A random direction: each tensor has entries of about the size of the parameter's entries."""
     return {
-        n: torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
+        n: torch.randn(t.shape, generator=generator, dtype=torch.float64, device="cpu").to(t.device)
         * t.detach().double().abs().mean().clamp_min(1e-3)
         for n, t in values.items()
         if n in problem.differentiated
-    }
-
-
-def _shifted(
-    values: dict[str, Tensor], direction: dict[str, Tensor], step: float
-) -> dict[str, Tensor]:
-    return {
-        n: (t.detach() + step * direction[n] if n in direction else t.detach()).requires_grad_(
-            t.requires_grad
-        )
-        for n, t in values.items()
     }
 
 

@@ -150,7 +150,8 @@ def gradsign(
         problem = Problem(model, loss_fn, compute_loss, layout=layout)
         point, prepared = problem.at(problem.unit_scales), problem.prepare(batch)
         plan = make_plan(problem, prepared, "samples", 0.0, "cover", "batch")
-        signs, size, losses = torch.zeros(()), torch.zeros(()), list[Tensor]()
+        signs = size = torch.zeros((), device=problem.device)
+        losses = list[Tensor]()
         for rows in gradient_rows(point, prepared, plan, losses, problem.trainable):
             for gradient in rows:
                 signs, size = signs + gradient.sign(), size + gradient.abs().sum()

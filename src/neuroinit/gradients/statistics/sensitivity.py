@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
-from neuroinit.common.tensors import sum_dtype, tensor_grams, to_host
+from neuroinit.common.tensors import flatten, sum_dtype, tensor_grams, to_host
 from neuroinit.gradients.measures import Moments
 from neuroinit.gradients.passes.first_order import gradient_rows
 from neuroinit.gradients.plan import Plan
@@ -77,7 +77,7 @@ def sensitivity(point: Point, batch: Batch, plan: Plan) -> Sensitivity:
     absolute = torch.stack(
         [part.abs().sum(dtype=sum_dtype(sums)) for part in torch.split(sums[1], sizes)]
     )
-    lengths = torch.stack(torch._foreach_norm(point.tensors(problem.scaled))).detach()
+    lengths = flatten(torch._foreach_norm(point.tensors(problem.scaled)))
     grams = tensor_grams(sums, sizes)
     *all_norms, grams, absolute, lengths, values = to_host(
         *norms, grams, absolute, lengths, torch.stack(losses)

@@ -181,22 +181,20 @@ def linear_or_convolution(
         kwargs: Its keyword arguments.
         context: Scales and pieces.
     """
-    reader, pieces = READERS.get(name), context.pieces
     position = 2 if name == "addmm" else 1
     weight = args[position] if len(args) > position else kwargs.get("weight")
-    scale = context.scales.get(id(weight))
-    if reader is None or (scale is None and (pieces is None or id(weight) not in pieces.leaves)):
+    if not context.knows(weight):
         return None
-    x, w, b, operator = reader(*args, **kwargs)
+    x, w, b, operator = READERS[name](*args, **kwargs)
     autocast = torch.is_autocast_enabled(x.device.type)
     if operator is None or (x.dtype != w.dtype and not autocast) or transforms_active():
         return None
-    leaf, leaf_b, slices = None, None, None
+    pieces, leaf, leaf_b, slices = context.pieces, None, None, None
     if pieces is not None:
         leaf, leaf_b, slices = pieces.leaf(w), pieces.leaf(b), pieces.slices(x)
     if autocast:
         dtype = torch.get_autocast_dtype(x.device.type)
         x, b = x.to(dtype), None if b is None else b.to(dtype)
-    settings = scale, leaf, leaf_b, operator, context, slices
+    settings = context.scales.get(id(w)), leaf, leaf_b, operator, context, slices
     y: Tensor = _Layer.apply(x, w, b, *settings)  # type: ignore[no-untyped-call]
     return y

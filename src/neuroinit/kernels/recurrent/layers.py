@@ -59,7 +59,7 @@ def recurrent(
     per_layer = 4 if biased else 2
     groups = [weights[i : i + per_layer] for i in range(0, len(weights), per_layer)]
     alike = all(t.dtype == x.dtype for t in (*weights, *states))
-    known = all(_is_known(w, context) for group in groups for w in group[:2])
+    known = all(context.knows(w) for group in groups for w in group[:2])
     if not alike or not known or len(groups) != layers * (1 + both) or x.dim() != 3 - packed:
         return None
     cell = CELLS[name]()
@@ -131,12 +131,6 @@ def _layers(
             last.append(ends)
         x = torch.cat(outputs, 2) if both else outputs[0]
     return x, [torch.stack(part) for part in zip(*last, strict=True)]
-
-
-def _is_known(weight: Tensor, context: KernelContext) -> bool:
-    """Whether the derivative by a weight is taken by its scale or its leaf."""
-    pieces = context.pieces
-    return id(weight) in context.scales or (pieces is not None and id(weight) in pieces.leaves)
 
 
 def _direction(

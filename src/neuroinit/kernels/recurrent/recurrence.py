@@ -60,7 +60,7 @@ def recurrence(
     bias: Tensor | None,
     cell: Cell,
     context: KernelContext,
-    packing: Packing | None = None,
+    packing: Packing | None,
 ) -> tuple[Tensor, Tensor]:
     """All outputs ``h`` of shape ``(samples, steps, features)``, and the last ``c``.
 

@@ -21,7 +21,7 @@ def forward_through_time(
     c: Tensor,
     w: Tensor,
     b: Tensor | None,
-    packing: Packing | None = None,
+    packing: Packing | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``W h`` of every step, and all states ``h`` and ``c`` from the first on."""
     products, hs, cs, transposed = [], [h], [c], w.T

@@ -69,9 +69,7 @@ class FixUp(Kaiming):
         inside = {module for block, _ in branches for module in block.modules()} | set(factors)
         found = super().draws(model)
         for module, key, name in places(model):
-            tensor = module._parameters[key]
-            if tensor is None:
-                continue
+            tensor = model.get_parameter(name)
             if name in found and module in factors:
                 found[name] = replace(found[name], size=found[name].size * factors[module])
             elif name in found and module not in inside and is_weight(module, key, tensor):

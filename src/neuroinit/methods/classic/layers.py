@@ -70,7 +70,7 @@ def matrices_in(module: nn.Module, key: str) -> int:
     return 1
 
 
-def fans(module: nn.Module, tensor: Tensor, matrices: int = 1) -> tuple[int, int]:
+def fans(module: nn.Module, tensor: Tensor, matrices: int) -> tuple[int, int]:
     """``(fan_in, fan_out)`` of a weight.
 
     ``fan_in`` is the number of inputs that one output depends on, ``fan_out`` the number of outputs

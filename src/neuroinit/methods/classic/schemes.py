@@ -60,8 +60,8 @@ class Classic(Initialization):
         gains, takes = layer_gains(model), self.selection().takes
         found: dict[str, Draw] = {}
         for module, key, name in places(model):
-            tensor = module._parameters[key]
-            if tensor is None or not tensor.requires_grad or name in found:
+            tensor = model.get_parameter(name)
+            if not tensor.requires_grad or name in found:
                 continue
             draw = self._draw(module, key, tensor, gains.get(module))
             if draw is not None and takes(name):

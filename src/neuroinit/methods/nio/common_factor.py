@@ -30,6 +30,7 @@ PRECISION = 1 / 8  # of the logarithm of the factor, in units of `lr`
 UNDECIDED = 2.0  # value of `sign` before the first step
 TINY = 1e-300  # smallest argument of a logarithm
 WORKS = "the network works and is left alone"
+FOUND = "all weights times"
 NO_FACTOR = "no factor between 1/100 and 100 helps, the network is left alone"
 
 
@@ -205,7 +206,7 @@ class CommonFactor(Rule):
         if state["sign"]:
             return ""
         if not math.isnan(float(state["high"])):
-            return f"all weights times {math.exp(float(state['factor'])):.3g}"
+            return f"{FOUND} {math.exp(float(state['factor'])):.3g}"
         if state["low"]:
             return NO_FACTOR
         return WORKS

@@ -113,14 +113,14 @@ def check_parameters(named: Mapping[str, Tensor], takes_part: Callable[[str], bo
             f"These parameters are lazy and have no shape yet: {listed(lazy)}. "
             "Run one forward pass first, for example `model(inputs)`."
         )
-    for kind, bad in (
-        ("complex", [n for n, p in named.items() if p.is_complex() and p.requires_grad]),
-        ("on the meta device", [n for n, p in named.items() if p.is_meta]),
-    ):
-        bad = [n for n in bad if kind != "complex" or takes_part(n)]
-        if bad:
-            help = "Exclude" if kind == "complex" else "Initialize"
-            raise ValueError(f"These parameters are {kind}: {listed(bad)}. {help} them first.")
+    bad = [n for n, p in named.items() if p.is_complex() and p.requires_grad and takes_part(n)]
+    if bad:
+        raise ValueError(f"These parameters are complex: {listed(bad)}. Exclude them first.")
+    bad = [n for n, p in named.items() if p.is_meta]
+    if bad:
+        raise ValueError(
+            f"These parameters are on the meta device: {listed(bad)}. Initialize them first."
+        )
 
 
 def check_finite_parameters(parameters: Mapping[str, Tensor]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from neuroinit import plots
-from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
+from neuroinit.choose.auto_result import (
+    HIGHER_RATE,
+    START,
+    AutoResult,
+    CandidateRecord,
+    last_learned,
+)
 from neuroinit.report import words
 from neuroinit.report.html import Column, definitions, number, sortable_table
 from neuroinit.report.pages.frame import Section, about_facts, page, verdict_box
@@ -57,8 +61,7 @@ def _candidates(choice: AutoResult) -> str:
     for k in range(rounds):
         columns.append(Column(f"Round {k + 1}", [_score(record, k) for record in records]))
     if any(record.learned for record in records):
-        values = [r.learned[-1] if _learns(r) else float("nan") for r in records]
-        columns.append(Column("Learned about the inputs", values))
+        columns.append(Column("Learned about the inputs", [last_learned(r) for r in records]))
     if any(record.higher_rate is not None for record in records):
         values = [float("nan") if r.higher_rate is None else r.higher_rate for r in records]
         columns.append(Column(f"Loss at {HIGHER_RATE:g} x learning rate", values))
@@ -66,11 +69,6 @@ def _candidates(choice: AutoResult) -> str:
     columns.append(Column("Seconds to make it", [record.seconds for record in records], True))
     caption = "Loss on the validation batches after every round of short trainings"
     return sortable_table("candidate", caption, columns, "candidates")
-
-
-def _learns(record: CandidateRecord) -> bool:
-    """Whether it is known what was learned; not after a divergence."""
-    return bool(record.learned) and math.isfinite(record.scores[-1])
 
 
 def _score(record: CandidateRecord, k: int) -> float:

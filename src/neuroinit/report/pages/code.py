@@ -9,13 +9,19 @@ from neuroinit.methods.nio.method import NIO
 from neuroinit.run.results.result import Result
 from neuroinit.run.results.text import used_engines
 
+FUNCTIONS = ("gradients_of", "scales_of")  # of these fields, a result has the function's name
+
 
 def code(result: Result) -> str:
     """Python code that makes the same method and runs it, or applies the saved scales."""
     settings = {k: v for k, v in result.settings.items() if k != "unit"}  # found, not given
     method = settings.pop("method", "NIO")
     name, given = _nearest(settings) if method == "NIO" else (f"ni.{method}", settings)
-    parts = {key: value for key, value in given.items() if isinstance(value, dict)}
+    parts = {
+        key: value if isinstance(value, dict) else {"name": value}
+        for key, value in given.items()
+        if isinstance(value, dict) or (key in FUNCTIONS and value is not None)
+    }
     lines = [f"    {key}={_literal(value)}," for key, value in given.items() if key not in parts]
     lines += [f"    # {key}: {value['name']}(...)" for key, value in parts.items()]
     made = [f"method = {name}(", *lines, ")"] if lines else [f"method = {name}()"]

@@ -15,7 +15,6 @@ from neuroinit.report.html import (
     before_and_after,
     definitions,
     number,
-    paragraph,
     sortable_table,
     table,
 )
@@ -79,7 +78,7 @@ def _measured(result: Result, verdict: Verdict) -> str:
     caption = f"Gradients of the untrained model on {where}, in {count} sub-batches"
     note = f"{remarks.cosine_note(result, verdict)} {_agreement_note(result)}".strip()
     shown = table(caption, ("", "before", "after"), before_and_after(result, ROWS))
-    return f'<div class="pair">{shown}{paragraph(note, "note")}</div>' if note else shown
+    return f'<div class="pair">{shown}<p class="note">{escape(note)}</p></div>' if note else shown
 
 
 def _agreement_note(result: Result) -> str:

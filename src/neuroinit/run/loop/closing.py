@@ -77,18 +77,14 @@ def _digests(problem: Problem, scales: Tensor, complete: bool) -> dict[str, list
     names = [n for n in problem.scaled if n not in problem.drawn]
     found: dict[str, list[int]] = {}
     for group in _hashed_together(problem, names):
-        own = [whole(problem.parameters[n].detach()) for n in group]
+        own = {n: whole(problem.parameters[n].detach()) for n in group}
         changed = [n for n in group if factors[n] != 1]
-        scaled = [
-            (at_least_float32(t) * factors[n]).to(t)
-            for n, t in zip(group, own, strict=True)
-            if factors[n] != 1
-        ]
-        both = [*own, *scaled]
+        scaled = [(at_least_float32(own[n]) * factors[n]).to(own[n]) for n in changed]
+        both = [*own.values(), *scaled]
         hashes = fingerprints(both) if len(group) > 1 else [fingerprint(t) for t in both]
-        before = dict(zip(group, hashes[: len(group)], strict=True))
-        after = {**before, **dict(zip(changed, hashes[len(group) :], strict=True))}
-        found.update({n: [before[n], after[n]] for n in group})
+        before = dict(zip(group, hashes, strict=False))
+        after = before | dict(zip(changed, hashes[len(group) :], strict=True))
+        found |= {n: [before[n], after[n]] for n in group}
     return {n: found[n] for n in names}
 
 
@@ -111,9 +107,9 @@ def check_ranks(ranks: Ranks, scales: Tensor) -> None:
 
 def warn_of_the_bound(problem: Problem, now: RunState) -> None:
     """Warn if the gradient norm of the last step was far above the bound ``gamma``."""
-    gamma = getattr(now.method, "gamma", None)
+    gamma = now.method.settings().get("gamma")
     last = now.history[-1] if now.history else None
-    if last is None or not last.constrained or not now.method.second_order:
+    if last is None or not last.constrained:
         return
     if isinstance(gamma, (int, float)) and last.norm > FAR_ABOVE * gamma:
         problem.warn_once(

@@ -103,7 +103,8 @@ class Run:
                     f"The batches ended after {len(now.history)} of {steps} steps; "
                     "the scales are those found so far. Pass a list or a DataLoader to go on.",
                 )
-            now.scales = now.method.final_scales(now.scales, now.state)
+            found = now.method.final_scales(now.scales, now.state)
+            now.scales = clamped(found, now.scales, self.lowest)
             bar.phase("measuring the gradients before and after")
             result = self._finish(supply, batch, stopped)
         if self.ranks.rank == 0:
@@ -219,14 +220,14 @@ class Run:
         seen = [("cosine", record.cosine, ".3f"), ("norm", record.norm, ".3g")]
         parts = [f"{name} {value:{form}}" for name, value, form in seen if not math.isnan(value)]
         if record.constrained:  # `gamma="auto"` is not a bound
-            bounded = getattr(self.now.method, "gamma", None) != "auto"
+            bounded = self.now.method.settings().get("gamma") != "auto"
             parts.append("above the bound" if bounded else "explodes")
         return "  ".join(parts)
 
     def _finish(self, supply: Supply, last: Batch, stopped: str) -> Result:
         """Statistics before and after, on a held-out batch if there is one."""
         problem, now = self.problem, self.now
-        if not problem.has_loss:
+        if not problem.has_loss or last is None:  # resumed after the last batch of a generator
             check_ranks(self.ranks, now.scales)
             return make_result(problem, now, stopped)
         spare = supply.take(now.method, first=not now.history)
