@@ -73,7 +73,7 @@ def _text(found: Interval, digits: int) -> str:
 
 def figures(rows: list[Row]) -> None:
     """Draw the pictures of the page."""
-    _draw(rows, ["ResNet-8", "WRN-10-1"], _gains_panel, PICTURE)
+    _draw(rows, ["ResNet-8", "ResNet-8, long"], _gains_panel, PICTURE)
     _draw(rows, ["ResNet-8"], _curves_panel, CURVES)
     _draw(rows, ["ResNet-8"], _splits_panel, FIGURE2, NORMS[:1])
 
@@ -110,7 +110,10 @@ def _gains_panel(ax: Any, rows: list[Row], title: str) -> None:
         ax.plot([a - b for a, b in zip(mine, theirs, strict=True)], [height] * len(mine), "|k")
     ax.axvline(0.0, color="black", linewidth=0.6)
     ax.set_yticks(range(len(starts)), list(reversed(starts)), fontsize=7)
-    ax.set_title(f"{title}: accuracy over Kaiming's, points", fontsize=8)
+    epochs = EPOCHS[rows[0]["network"]] if rows else 0
+    name = title.replace(", long", "")
+    ax.set_title(f"{name}, {epochs} epochs", fontsize=8)
+    ax.set_xlabel("test accuracy over Kaiming's, points", fontsize=8)
 
 
 def _curves_panel(ax: Any, rows: list[Row], title: str) -> None:

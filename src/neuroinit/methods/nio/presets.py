@@ -27,6 +27,7 @@ _CIFAR = {
     "wrn28-10": (0.25, 0.7, 2.0),
     "resnet110-nobn": (0.015, 0.7, 4.0),
     "densenet100-nobn": (0.015, 0.75, 3.5),
+    # as printed; tau is probably 0.03, the largest that was tried (docs/how-it-works/deviations.md)
     "wrn28-10-nobn": (0.3, 0.8, 2.0),
 }
 
