@@ -126,7 +126,8 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise type(error)(error.errno, f"`{path}` cannot be written: {error.strerror}") from error
+        reason = error.strerror or error
+        raise type(error)(error.errno, f"`{path}` cannot be written: {reason}") from error
 
 
 def _flush(path: Path) -> None:

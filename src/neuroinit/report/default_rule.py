@@ -34,15 +34,22 @@ def problems(result: Result, unit: float) -> tuple[str, str]:
         after = before
     elif not result.stopped.startswith(FOUND):  # the search has not ended
         last = result.history[-1]
-        still = DEAD if last.value < CommonFactor().dead else NO_PROBLEM
+        still = DEAD if last.value < _field(result, "dead") else NO_PROBLEM
         after = EXPLODING if last.constrained else still
-    elif result.after is not None and result.after.loss > CommonFactor().explodes * unit:
+    elif result.after is not None and result.after.loss > _field(result, "explodes") * unit:
         after = EXPLODING
     return before, after
 
 
-def wrong(before: GradientStats, problem: str, unit: float) -> str:
-    """What was wrong with the start, with its numbers."""
+def _field(result: Result, name: str) -> float:
+    """A limit of the rule that has run."""
+    rule = result.settings.get("rule")
+    found = rule.get(name) if isinstance(rule, dict) else None
+    return float(getattr(CommonFactor(), name) if found is None else found)
+
+
+def wrong(result: Result, before: GradientStats, problem: str, unit: float) -> str:
+    """What was wrong with the start, with its numbers ``before``."""
     loss, norm, blind = number(before.loss), number(before.norm), number(unit)
     if problem == DEAD:
         text = f"The loss of {loss} hardly depended on any weight"
@@ -52,7 +59,7 @@ def wrong(before: GradientStats, problem: str, unit: float) -> str:
             f"Nothing. The loss was {loss}; that of a network with weights near zero is {blind}. "
             f"The gradient norm was {norm}."
         )
-    if before.loss > CommonFactor().explodes * unit:
+    if before.loss > _field(result, "explodes") * unit:
         times = number(float(f"{before.loss / unit:.2g}"))
         return (
             f"The loss was {loss}, {times} times that of a network with weights near zero. The "

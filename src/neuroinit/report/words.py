@@ -119,7 +119,7 @@ def _wrong(result: Result, verdict: Verdict) -> str:
     if stats is None:
         return "Not known: the gradients were not measured."
     if unit is not None:
-        return wrong(stats, verdict.before, unit)
+        return wrong(result, stats, verdict.before, unit)
     norm = f"The gradient norm was {number(stats.norm)}"
     if gamma is None:
         text = f"{norm}. This method has no bound to compare it with."

@@ -227,7 +227,7 @@ class Run:
     def _finish(self, supply: Supply, last: Batch, stopped: str) -> Result:
         """Statistics before and after, on a held-out batch if there is one."""
         problem, now = self.problem, self.now
-        if not problem.has_loss or last is None:  # resumed after the last batch of a generator
+        if not problem.has_loss:
             check_ranks(self.ranks, now.scales)
             return make_result(problem, now, stopped)
         spare = supply.take(now.method, first=not now.history)
@@ -235,6 +235,8 @@ class Run:
         batch = problem.prepare(spare) if held_out else last
         check_ranks(self.ranks, now.scales)
         warn_of_the_bound(problem, now)
+        if batch is None:  # resumed after the last batch of a generator
+            return make_result(problem, now, stopped)
         before = measured(problem.at(problem.unit_scales, problem.original), batch, now)
         same = not problem.drawn and torch.equal(now.scales, problem.unit_scales)
         after = before if same else measured(problem.at(now.scales), batch, now)
