@@ -301,6 +301,12 @@ def _medium() -> str:
     return tables(read())
 
 
+def _printed() -> str:
+    """What commands of `neuroinit reproduce` wrote; the runs behind these tables were not kept."""
+    files = sorted((ROOT / "benchmarks/paper/printed").glob("*.md"))
+    return "\n\n".join(file.read_text().strip() for file in files)
+
+
 # pages of docs/evidence whose tables `python -m tools.write_tables` writes
 MARKED: dict[str, Callable[[], str]] = {
     "trainability": _unseen,
@@ -324,6 +330,7 @@ TABLES: tuple[tuple[str, Callable[[], str]], ...] = (
     ("docs/evidence/zoo.md", _zoo),
     ("docs/evidence/agreement.md", _agreement),
     ("docs/evidence/faults.md", _faults),
+    ("docs/paper/results.md", _printed),
 )
 CHECKS: dict[str, Callable[[], Iterator[str]]] = {
     "links": check_links,
