@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
-.PHONY: demo test test-distributed check check-docs docs faults mutants oldest dist bench import-time defaults methods \
+.PHONY: demo test test-distributed check check-docs evidence docs faults mutants oldest dist bench import-time defaults methods \
 	trainability agreement medium theory zoo clean help
 
 help:  ## Show this list
@@ -32,7 +32,10 @@ check: $(VENV)/.ready  ## Lint, format, types, and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check-docs: $(VENV)/.ready  ## Documents: tables are those of the records, examples run, links exist
+evidence: $(VENV)/.ready  ## Write the tables and figures of docs/evidence from the records
+	$(BIN)/python -m tools.write_evidence
+
+check-docs: $(VENV)/.ready  ## Documents: tables and figures are those of the records, examples run, links exist
 	$(BIN)/python -m tools.check_docs $(ARGS)
 
 $(VENV)/.docs: $(VENV)/.ready

@@ -1,10 +1,11 @@
-"""Check the documents: tables are those of the records, examples run, links lead somewhere.
+"""Check the documents: tables and figures are those of the records, examples run, links exist.
 
     make check-docs                             # everything
     make check-docs ARGS="--only links tables"  # a part
 
-Tables of numbers are made by benchmarks from their records; a page has to have each of them line
-for line. The Python blocks of a page run one after the other, as one script, in an empty folder.
+Tables and figures are made from the records of benchmarks (`make evidence`); a page has to have
+each table line for line. The Python blocks of a page run one after the other, as one script, in an
+empty folder.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from tools.figures import check_figures
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = "docs/api"  # has every public name
@@ -307,7 +310,7 @@ def _printed() -> str:
     return "\n\n".join(file.read_text().strip() for file in files)
 
 
-# pages of docs/evidence whose tables `python -m tools.write_tables` writes
+# pages of docs/evidence whose tables `make evidence` writes
 MARKED: dict[str, Callable[[], str]] = {
     "trainability": _unseen,
     "earlier-defaults": _gains,
@@ -337,6 +340,7 @@ CHECKS: dict[str, Callable[[], Iterator[str]]] = {
     "headline": check_headline,
     "names": check_names,
     "tables": check_tables,
+    "figures": lambda: check_figures(ROOT),
     "reference": check_reference,
     "examples": check_examples,
 }

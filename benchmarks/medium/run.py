@@ -209,10 +209,11 @@ def main() -> None:
         write([row for row in read() if row["start"] not in args.again])
     if not args.table:
         fill(args.data, [job for job in jobs() if job.start in args.only])
-    from benchmarks.medium.tables import figures, tables
+    from benchmarks.medium.tables import FIGURES, tables
 
     print(tables(read()))
-    figures(read())
+    for draw in FIGURES.values():
+        draw(read())
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def _range(values: list[float], form: str) -> str:
     return f"{median:{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def draw() -> None:
+def draw(path: Path = FIGURE) -> None:
     """The four panels of the paper's figure, a row a network."""
     networks: dict[str, dict[str, Measured]] = {}
     for row in read():
@@ -94,7 +94,7 @@ def draw() -> None:
         }
         own = networks.setdefault(f"ResNet-110, {row['network']}", {})
         own[row["form"]] = Measured(layers=parts["layers"], batches=parts["batches"])
-    draw_figure3(networks, FIGURE)
+    draw_figure3(networks, path)
 
 
 def main() -> None:

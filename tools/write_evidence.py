@@ -1,4 +1,4 @@
-"""Write the tables of the evidence pages from the records: `python -m tools.write_tables`.
+"""Write the tables and figures of the evidence pages from the records: `make evidence`.
 
 The tables of a page are numbered; each stands after its mark, `<!-- cosine 0 -->`.
 """
@@ -6,15 +6,15 @@ The tables of a page are numbered; each stands after its mark, `<!-- cosine 0 --
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from tools.check_docs import MARKED
+from tools.check_docs import MARKED, ROOT
+from tools.figures import FIGURES
 
-PAGES = Path(__file__).parents[1] / "docs" / "evidence"
+PAGES = ROOT / "docs" / "evidence"
 
 
 def main() -> None:
-    """Replace what follows every mark."""
+    """Replace what follows every mark, and draw every figure."""
     for name, make in MARKED.items():
         page = PAGES / f"{name}.md"
         text = page.read_text()
@@ -26,6 +26,8 @@ def main() -> None:
             rest = re.sub(r"\A(\|.*\n)*", "", after)
             text = f"{before}{mark}{block}\n{rest}"
         page.write_text(text)
+    for figure, draw in FIGURES.items():
+        draw(ROOT / figure)
 
 
 if __name__ == "__main__":
