@@ -231,6 +231,7 @@ def _earlier_suites() -> str:
 def _unseen() -> str:
     from benchmarks.comparisons.unseen import (
         SHOWN_SUITES,
+        applied,
         by_start,
         overview,
         tables,
@@ -238,7 +239,7 @@ def _unseen() -> str:
     )
 
     suites = [tables(name, present=True) for name in SHOWN_SUITES]
-    return "\n\n".join([overview(), *suites, by_start(), thresholds()])
+    return "\n\n".join([overview(), *suites, by_start(), thresholds(), applied()])
 
 
 def _zoo() -> str:

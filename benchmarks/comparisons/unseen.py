@@ -40,6 +40,17 @@ LEVELS = {  # accuracies that could count as trained, too
     "other": (0.25, 0.30, 0.33),
     "digits": (0.85, 0.90, 0.95),
 }
+LAYERS = "applied layer by layer"
+BRANCHES = "applied to residual branches"
+APPLIED = {  # a name -> what the records say was applied
+    "nothing": ("", "not applied"),
+    "one factor for all weights": ("applied whole", "applied half"),
+    "a factor for each layer": (LAYERS,),
+    "a factor for each layer, and smaller residual branches": (
+        f"{LAYERS}, with small residual branches",
+    ),
+    "smaller residual branches": (BRANCHES, f"{BRANCHES}, with squared factors"),
+}
 OTHERS = ("warmup of one epoch", "LSUV", "GradInit", "MetaInit", "NIO, paper's form")
 SHOWN = {BEFORE: BEFORE, **{m: m for m in OTHERS}, **OURS}
 LOWER = 0.05  # a share of the test images
@@ -123,6 +134,18 @@ def thresholds() -> str:
             found = against(mine, lsuv, cells, lambda row, at=level: float(row["accuracy"] >= at))
             parts.append(_interval(found))
             lines.append(f"| {name}, {len(cells)} cells | {level:.0%} | {' | '.join(parts)} |")
+    return "\n".join(lines)
+
+
+def applied() -> str:
+    """Markdown: what `nio_` applied to which share of the cells, and how many train by it."""
+    every = _together({name: unseen(name) for name in SHOWN_SUITES})
+    mine, before = every[PRESENT[0]], every[BEFORE]
+    lines = ["| what `nio_` applied | cells | train as they are | after it |", "|---|---|---|---|"]
+    for name, texts in APPLIED.items():
+        cells = [c for c, row in mine.items() if row["verified"] in texts]
+        parts = [str(sum(_trains(rows[c]) for c in cells)) for rows in (before, mine)]
+        lines.append(f"| {name} | {len(cells)} | {' | '.join(parts)} |")
     return "\n".join(lines)
 
 

@@ -46,8 +46,12 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and its name in 
     "DenseNet-10": (densenet, "densenet100"),
     "WRN-10-1": (wide_resnet, "wrn28-10"),
     "ResNet-8, long": (resnet, "resnet110"),
+    "WRN-10-1, long": (wide_resnet, "wrn28-10"),
+    "DenseNet-10, long": (densenet, "densenet100"),
 }
-EPOCHS = {"ResNet-8": 5, "DenseNet-10": 3, "WRN-10-1": 3, "ResNet-8, long": 30}
+EPOCHS = {
+    network: 30 if "long" in network else 5 if network == "ResNet-8" else 3 for network in NETWORKS
+}
 
 
 @dataclass(frozen=True)
@@ -143,4 +147,15 @@ def jobs() -> list[Job]:
     ]
     splits = [Job("ResNet-8", NORMS[0], split, seed) for seed in range(3) for split in SPLITS]
     slower = [Job("WRN-10-1", NORMS[1], TAU, seed) for seed in range(SEEDS)]
-    return first + others + long + splits + slower
+    return first + others + long + splits + slower + _lasting()
+
+
+def _lasting() -> list[Job]:
+    """Do the gains of three epochs without BatchNorm last?"""
+    return [
+        Job(f"{network}, long", NORMS[1], start, seed)
+        for network in ("WRN-10-1", "DenseNet-10")
+        for seed in range(SEEDS)
+        for start in ("Kaiming", "nio_(optimizer=)", TAU)
+        if start != TAU or network == "WRN-10-1"
+    ]

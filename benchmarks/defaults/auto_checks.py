@@ -1,0 +1,162 @@
+"""How should `auto_` decide? Its last round, and how the start and the best candidate end.
+
+    python -m benchmarks.defaults.auto_checks run SUITE SOURCE [SEED]    # appends; resumable
+    python -m benchmarks.defaults.auto_checks table                      # for docs/evidence/defaults.md
+
+Cells are those of :mod:`benchmarks.defaults.rates` with another seed: networks that defaults may be
+chosen on, and of images only those for training. ``own`` is the start as it is, ``best`` the best
+candidate of the last round; each is trained to the end.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+import neuroinit as ni
+from benchmarks.defaults.candidates import Case
+from benchmarks.defaults.rate_tables import GOOD, is_lower, trains
+from benchmarks.defaults.rates import cases_of, chosen_on
+from neuroinit.choose import auto
+from neuroinit.choose.auto_result import START
+from neuroinit.choose.tournament import Tournament
+from neuroinit.run.judging import Judge
+
+RESULTS = Path(__file__).with_name("auto_checks.jsonl")
+KEYS = ("suite", "network", "start", "seed")
+Row = dict[str, Any]
+
+
+def rows_of(case: Case) -> list[Row]:
+    """One record for each optimizer."""
+    return [{**case.names, "optimizer": n, **_cell(case, m)} for n, m in case.optimizers.items()]
+
+
+def _cell(case: Case, make: Any) -> Row:
+    held: list[Tournament] = []
+
+    class Kept(Tournament):
+        """Is kept for what it has seen."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            held.append(self)
+
+    model = copy.deepcopy(case.model)
+    torch.manual_seed(case.names["seed"])
+    with mock.patch.object(auto, "Tournament", Kept):
+        result = ni.auto_(model, case.batches, case.loss_fn, optimizer=make, progress=False)
+    (seen,) = held
+    rounds = max(map(len, seen.outcomes.values()))
+    last = {n: s[-1] for n, s in seen.outcomes.items() if rounds and len(s) == rounds}
+    row: Row = {
+        "applied": result.winner,
+        "cost": round(result.cost, 1),
+        "steps": result.steps,
+        "own": case.end(copy.deepcopy(case.model), make),
+    }
+    if not last:
+        return row
+    judge = Judge(last[START], seen.rollouts[START].losses[0]).among(last.values())
+    best = judge.best(last)
+    if best and best != START:
+        row |= {
+            "name": best,
+            "errors": None if judge.start_fails else _errors(*judge.lead(last[best])),
+            "stable": _is_stable(seen, best, judge.first_loss),
+        }
+        twin = copy.deepcopy(case.model)
+        for found in seen.results[best]:
+            found.apply_(twin)
+        row["best"] = case.end(twin, make)
+    return row
+
+
+def _errors(gain: float, noise: float) -> float:
+    """By how many standard errors a candidate is ahead."""
+    return round(gain / noise, 2) if noise else math.copysign(99.0, gain)
+
+
+def _is_stable(seen: Tournament, best: str, first_loss: float) -> bool | None:
+    """Whether the best is ahead at twice the rate, too; ``None`` if that was not tried."""
+    found = seen.higher_rate
+    if best not in found:
+        return None
+    judge = Judge(found[START], first_loss).among(found.values())
+    return judge.score(found[best]) <= judge.score(judge.start)
+
+
+def read() -> list[Row]:
+    """All records so far."""
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def decides(errors: float, check: bool) -> Callable[[Row], str]:
+    """The start that is applied by a rule."""
+
+    def rule(row: Row) -> str:
+        if "best" not in row:
+            return "own"
+        if row["errors"] is None:  # the start fails
+            return "best"
+        unstable = check and row["stable"] is False
+        return "best" if row["errors"] > errors and not unstable else "own"
+
+    return rule
+
+
+RULES: dict[str, Callable[[Row], str]] = {
+    "as it is": lambda row: "own",
+    "ahead by 2 standard errors, and at twice the learning rate": decides(2, True),
+    "ahead by 2 standard errors": decides(2, False),
+    "ahead by 1 standard error, and at twice the learning rate": decides(1, True),
+    "ahead by 1 standard error": decides(1, False),
+    "the best, always": lambda row: "best" if "best" in row else "own",
+}
+
+
+def table() -> str:
+    """Markdown: a line a rule."""
+    rows = read()
+    suites = [s for s in GOOD if any(r["suite"] == s for r in rows)]
+    counts = [f"{s}, {sum(r['suite'] == s for r in rows)}" for s in suites]
+    head = [f"{len(rows)} cells", *counts, "all", "made worse", "clearly lower"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, rule in RULES.items():
+        good = [r for r in rows if trains(r, rule(r))]
+        worse = sum(trains(r, "own") and not trains(r, rule(r)) for r in rows)
+        lower = sum(trains(r, "own") and is_lower(r, rule(r)) for r in rows)
+        per_suite = [str(sum(r["suite"] == s for r in good)) for s in suites]
+        lines.append(f"| {' | '.join([name, *per_suite, str(len(good)), str(worse), str(lower)])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing, or print the table."""
+    if sys.argv[1] == "table":
+        print(table())
+        return
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    suite, source, *rest = sys.argv[2:]
+    done = {tuple(row[k] for k in KEYS) for row in read()}
+    for seed in map(int, rest or ["7"]):
+        for case in cases_of(suite, source, seed):
+            mine = case.names["network"] in chosen_on(suite)
+            if mine and tuple(case.names[k] for k in KEYS) not in done:
+                lines = [json.dumps(row) + "\n" for row in rows_of(case)]
+                with RESULTS.open("a") as file:
+                    file.writelines(lines)
+
+
+if __name__ == "__main__":
+    main()
