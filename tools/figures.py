@@ -1,4 +1,4 @@
-"""The figures of the evidence pages, drawn from the records of the benchmarks."""
+"""The figures of the documents, drawn from the records of the benchmarks."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ def _medium(name: str) -> Callable[[Path], None]:
     return draw
 
 
+def _figure3(path: Path) -> None:
+    from benchmarks.paper.figure3 import draw
+
+    draw(path)
+
+
 def _performance(path: Path) -> None:
     from benchmarks.cost.bench import FOLDER, read
     from benchmarks.cost.figure import draw
@@ -54,6 +60,7 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/evidence/medium-curves.png": _medium("curves"),
     "docs/evidence/medium-splits.png": _medium("splits"),
     "docs/evidence/performance.png": _performance,
+    "docs/paper/figure3.png": _figure3,
 }
 
 

@@ -1,4 +1,4 @@
-"""Write the tables and figures of the evidence pages from the records: `make evidence`.
+"""Write the tables and figures of the documents from the records: `make evidence`.
 
 The tables of a page are numbered; each stands after its mark, `<!-- cosine 0 -->`.
 """
@@ -10,16 +10,14 @@ import re
 from tools.check_docs import MARKED, ROOT
 from tools.figures import FIGURES
 
-PAGES = ROOT / "docs" / "evidence"
-
 
 def main() -> None:
     """Replace what follows every mark, and draw every figure."""
     for name, make in MARKED.items():
-        page = PAGES / f"{name}.md"
+        page = ROOT / name
         text = page.read_text()
         for number, block in enumerate(make().split("\n\n")):
-            mark = f"<!-- {name} {number} -->\n\n"
+            mark = f"<!-- {page.stem} {number} -->\n\n"
             before, found, after = text.partition(mark)
             if not found:
                 raise SystemExit(f"{page.name} lacks the mark {mark.strip()}")

@@ -1,7 +1,7 @@
 """How should `auto_` decide? Its last round, and how the start and the best candidate end.
 
     python -m benchmarks.defaults.auto_checks run SUITE SOURCE [SEED]    # appends; resumable
-    python -m benchmarks.defaults.auto_checks table                      # for docs/evidence/defaults.md
+    python -m benchmarks.defaults.auto_checks table                      # what follows
 
 Cells are those of :mod:`benchmarks.defaults.rates` with another seed: networks that defaults may be
 chosen on, and of images only those for training. ``own`` is the start as it is, ``best`` the best
@@ -97,7 +97,9 @@ def _is_stable(seen: Tournament, best: str, first_loss: float) -> bool | None:
 
 def read() -> list[Row]:
     """All records so far."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return (
+        [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    )
 
 
 def decides(errors: float, check: bool) -> Callable[[Row], str]:
@@ -136,7 +138,9 @@ def table() -> str:
         worse = sum(trains(r, "own") and not trains(r, rule(r)) for r in rows)
         lower = sum(trains(r, "own") and is_lower(r, rule(r)) for r in rows)
         per_suite = [str(sum(r["suite"] == s for r in good)) for s in suites]
-        lines.append(f"| {' | '.join([name, *per_suite, str(len(good)), str(worse), str(lower)])} |")
+        lines.append(
+            f"| {' | '.join([name, *per_suite, str(len(good)), str(worse), str(lower)])} |"
+        )
     return "\n".join(lines)
 
 
