@@ -21,8 +21,8 @@ def main() -> None:
             before, found, after = text.partition(mark)
             if not found:
                 raise SystemExit(f"{page.name} lacks the mark {mark.strip()}")
-            rest = re.sub(r"\A(\|.*\n)*", "", after)
-            text = f"{before}{mark}{block}\n{rest}"
+            rest = re.sub(r"\A(\|.*\n)*\n*", "", after)
+            text = f"{before}{mark}{block}\n\n{rest}"
         page.write_text(text)
     for figure, draw in FIGURES.items():
         draw(ROOT / figure)

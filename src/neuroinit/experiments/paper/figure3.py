@@ -145,7 +145,10 @@ def draw_figure3(networks: dict[str, dict[str, Measured]], path: Path) -> None:
             ax.set_title(panel, fontsize=9)
             ax.set_xlabel("weight tensor" if kind == "layers" else "batch", fontsize=8)
         row[0].set_ylabel(title, fontsize=9)
-        row[-1].legend(fontsize=7, frameon=False)
+    handles, labels = axes[0][-1].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=len(labels), fontsize=8, frameon=False
+    )
     save_figure(figure, path)
 
 
