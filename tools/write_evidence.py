@@ -23,7 +23,7 @@ def main() -> None:
                 raise SystemExit(f"{page.name} lacks the mark {mark.strip()}")
             rest = re.sub(r"\A(\|.*\n)*\n*", "", after)
             text = f"{before}{mark}{block}\n\n{rest}"
-        page.write_text(text)
+        page.write_text(text.rstrip("\n") + "\n")
     for figure, draw in FIGURES.items():
         draw(ROOT / figure)
 
