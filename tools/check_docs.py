@@ -175,7 +175,8 @@ def _trainability(suite_name: str) -> str:
     from benchmarks.trainability.suites import SUITES
 
     suite = SUITES[suite_name]
-    methods = [m for m in METHODS if m not in (*PRESENT, "nio_ with branches")]
+    others = (*PRESENT, "nio_ with branches", "nio_ with layers and branches")
+    methods = [m for m in METHODS if m not in others]
     wanted = jobs(suite, methods, ["*"], range(suite.seeds))
     rows = [row for row in read(suite.results) if row["method"] in methods]
     rows = [row for row in rows if row["seed"] < suite.seeds]

@@ -24,13 +24,14 @@ OURS = {
     "nio_ of 2026-11-18": "`nio_(..., optimizer=)`, second form",
     "nio_ with branches": "`nio_(..., optimizer=)`, third form",
     "nio_ by what is learned": "`nio_(..., optimizer=)`, fourth form",
-    "nio_ with layers and branches": "`nio_(..., optimizer=)`",
+    "nio_ with layers and branches": "`nio_(..., optimizer=)`, fifth form",
+    "nio_ with bounded learning": "`nio_(..., optimizer=)`",
     "auto_ of 2026-11-18": "`auto_`, earlier form",
     "auto_ by what is learned": "`auto_`",
 }
 SHOWN_SUITES = ("distortions", "strokes", "other", "digits")
 UNSEEN = {  # the present forms, and suites whose networks decided none of their numbers
-    "nio_ with layers and branches": SHOWN_SUITES,
+    "nio_ with bounded learning": SHOWN_SUITES,
     "auto_ by what is learned": SHOWN_SUITES[:3],
 }
 PRESENT = tuple(UNSEEN)
