@@ -35,7 +35,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuroinit as ni
-from benchmarks.defaults.layer_factors import NOT_FINITE, ahead, scaled
+from benchmarks.defaults.layer_factors import NOT_FINITE, ahead, faster, scaled
 from benchmarks.text import grid
 from benchmarks.text.char_gpt import GPT, batches, text
 from benchmarks.trainability.run import BATCH, STARTS
@@ -173,7 +173,8 @@ def _outcome(model: nn.Module, make: Any, case: Case) -> Row:
     validation, training = split_batches(case.batches[:16], 2)
     found: Row = {}
     for key, rate, parts in (("once", 1.0, (6, 6)), ("twice", 2.0, (12, 6))):
-        rollout, feed = Rollout(problem, problem.original, make, rate), itertools.cycle(training)
+        rollout = Rollout(problem, problem.original, faster(make, rate))
+        feed = itertools.cycle(training)
         for part in parts:
             rollout.train(feed, part)
             found.setdefault(key, []).append(_finite(rollout.evaluate(validation)))

@@ -33,7 +33,7 @@ from torch import nn
 
 import neuroinit as ni
 from benchmarks.defaults.candidates import Case, image_cases, text_cases
-from benchmarks.defaults.layer_factors import NOT_FINITE, scaled
+from benchmarks.defaults.layer_factors import NOT_FINITE, faster, scaled
 from benchmarks.trainability.suites import SUITES
 from neuroinit.common.files import replacing
 from neuroinit.methods.classic.layers import EMBEDDINGS
@@ -104,7 +104,8 @@ def outcome(model: nn.Module, make: Any, case: Case) -> Row:
     before = Rollout(problem, problem.original, make).outcome(validation)
     found["start"] = [_rounded(before.losses), _rounded(before.learned)]
     for rate in RATES:
-        rollout, feed = Rollout(problem, problem.original, make, rate), itertools.cycle(training)
+        rollout = Rollout(problem, problem.original, faster(make, rate))
+        feed = itertools.cycle(training)
         table = []
         for part in STEPS:
             rollout.train(feed, part)

@@ -117,7 +117,7 @@ METHODS: dict[str, Contender] = {
     "nio_ with layers and branches": Contender(factor_for_optimizer, aware=True),
     "auto_ by what is learned": Contender(auto, aware=True),
     "nio_ with bounded learning": Contender(factor_for_optimizer, aware=True),
-    "auto_ with bounded learning": Contender(auto, aware=True),
+    "auto_ without a higher rate": Contender(auto, aware=True),
     "NIO(), idle layers stay": changed(rule=ClampedBiases(ascent=0.1, grow=False)),
     "NIO(), biases as they are": changed(rule=HeldNorm(ascent=0.1)),
     "NIO(), grows to lower a norm": changed(rule=EitherWay(ascent=0.1)),

@@ -74,12 +74,12 @@ def test_a_start_that_learns_nothing_is_replaced_by_what_has_learned_most():
         "blind": Outcome([0.1, 0.1], [0.0, 0.0]),
         "diverged": Outcome([3.0, 3.0], [2.0, 2.0]),
     }
-    winner, verdict = decision.decided(last, 1.0, {})
+    winner, verdict = decision.decided(last, 1.0)
     assert winner == "learned"
     assert "learns nothing about its inputs" in verdict
-    winner, _ = decision.decided({**last, START: Outcome([1.0, 1.01], [0.01, 0.01])}, 1.0, {})
+    winner, _ = decision.decided({**last, START: Outcome([1.0, 1.01], [0.01, 0.01])}, 1.0)
     assert winner == "low"  # the lowest loss minus what was learned
-    winner, verdict = decision.decided({START: blind, "blind": last["blind"]}, 1.0, {})
+    winner, verdict = decision.decided({START: blind, "blind": last["blind"]}, 1.0)
     assert winner == START
     assert "no candidate trains" in verdict
 
@@ -87,18 +87,9 @@ def test_a_start_that_learns_nothing_is_replaced_by_what_has_learned_most():
 @pytest.mark.parametrize("first", [math.nan, math.inf])
 def test_a_first_loss_that_is_not_finite(first):
     last = {START: Outcome([math.inf], [math.inf]), "other": Outcome([1.0], [0.1])}
-    winner, verdict = decision.decided(last, first, {})
+    winner, verdict = decision.decided(last, first)
     assert winner == "other"
     assert "diverges" in verdict
-
-
-def test_what_is_near_divergence_does_not_win():
-    last = {"other": Outcome([0.1, 0.11], []), START: Outcome([1.0, 1.1], [])}
-    assert decision.decided(last, 1.0, {})[0] == "other"
-    higher_rate = {START: Outcome([1.0, 1.1], []), "other": Outcome([9.0, math.inf], [])}
-    winner, verdict = decision.decided(last, 1.0, higher_rate)
-    assert winner == START
-    assert "near divergence" in verdict
 
 
 def test_other_samples_judge():
@@ -144,12 +135,8 @@ def test_budget_and_rounds():
     named = {f"normal {k}": ni.TruncNormal(std=0.1 * k) for k in range(1, 8)}
     result = ni.auto_(model, learnable(), optimizer=sgd, budget=97, candidates=named)
     assert result.steps <= 97
-    faster = [c for c in result.candidates if c.higher_rate is not None]
-    assert result.candidates[0] in faster  # the start
-    assert len(faster) == 2
-    halving = sum(c.steps for c in result.candidates)
-    assert 97 - 97 // 3 - len(named) <= halving <= 97 - 97 // 3
-    assert halving < result.steps
+    assert sum(c.steps for c in result.candidates) == result.steps
+    assert result.steps >= 97 - len(named)
     assert max(len(c.scores) for c in result.candidates) == 3
     counts = sorted(len(c.scores) for c in result.candidates)
     assert counts[0] == 1

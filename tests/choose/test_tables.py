@@ -17,7 +17,7 @@ def network():
 
 @pytest.fixture
 def choice():
-    good = ni.CandidateRecord("good", (2.0, 1.0), 6, 0.5, (3.0, 2.0), higher_rate=1.5)
+    good = ni.CandidateRecord("good", (2.0, 1.0), 6, 0.5, (3.0, 2.0), learned=(0.1, 0.2))
     bad = ni.CandidateRecord("a bad one", (math.inf,), 2, 0.1, (3.0, math.nan))
     broken = ni.CandidateRecord("broken", (), 0, 0.1, failed="no gradient")
     return ni.AutoResult("good", [bad, broken, good], "why", [], 8, 20.4, budget=10)

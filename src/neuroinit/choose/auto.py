@@ -37,7 +37,7 @@ from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction
 
 KEPT = 64  # most batches that are kept in memory
-BUDGET = 150  # training steps of all short trainings
+BUDGET = 100  # training steps of all short trainings
 NEAR_ZERO = 0.01  # factor of the last layers of residual branches
 
 log = logging.getLogger(__name__)
@@ -81,9 +81,8 @@ def auto_(
     better half is trained further, and so on (successive halving). The model as it is takes part in
     every round. Trainings are judged by their validation loss minus what they have learned about
     the inputs: how much higher the loss is with the targets of other samples. A candidate is
-    applied only if this score is lower by more than the noise between batches, and not higher at
-    twice the learning rate, which shows that it is not close to divergence. If the model as it is
-    diverges or learns nothing about its inputs, the candidate that has learned most is applied.
+    applied only if this score is lower by more than the noise between batches. If the model as it
+    is diverges or learns nothing about its inputs, the candidate that has learned most is applied.
     Trainings are without dropout, and hold one copy of the parameters per candidate.
 
     Under torch.distributed all processes call this function. Every rank trains on its own batches,

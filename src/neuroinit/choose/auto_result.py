@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 START = "the start itself"
-# factor of the learning rate; a winner that is worse than the unchanged model at this rate is close
-# to divergence
-HIGHER_RATE = 2.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,6 @@ class CandidateRecord(Record):
         seconds: Time to compute the candidate.
         losses: Training losses.
         failed: Why it was not trained; empty if it was.
-        higher_rate: Validation loss at twice the learning rate; ``None`` if not computed.
         learned: How much higher the validation loss was with the targets of other samples, one
             number for each round; empty if the targets are not known.
 
@@ -52,7 +48,6 @@ class CandidateRecord(Record):
     seconds: float
     losses: tuple[float, ...] = ()
     failed: str = ""
-    higher_rate: float | None = None
     learned: tuple[float, ...] = ()
 
 
@@ -102,17 +97,14 @@ class AutoResult(Reported):
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """The head and the lines of the table that is printed, best candidate first."""
         rounds = max((len(c.scores) for c in self.candidates), default=0)
-        at_higher_rate = any(c.higher_rate is not None for c in self.candidates)
         known = any(c.learned for c in self.candidates)
         head = ["candidate", *(f"round {k + 1}" for k in range(rounds))]
         head += ["learned"] if known else []
-        head += [f"at {HIGHER_RATE:g} x lr"] if at_higher_rate else []
         lines = []
         for c in sorted(self.candidates, key=_standing):
             scores = [cell(score) for score in c.scores]
             scores += ["-"] * (rounds - len(scores))
             scores += [cell(last_learned(c))] * known
-            scores += [cell(c.higher_rate)] * at_higher_rate
             lines.append([c.name, *scores, str(c.steps), f"{c.seconds:.1f}"])
         return [*head, "steps", "seconds to make"], lines
 

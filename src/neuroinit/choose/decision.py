@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neuroinit.choose.auto_result import HIGHER_RATE, START
+from neuroinit.choose.auto_result import START
 from neuroinit.run.judging import Judge
 from neuroinit.run.rollout import Outcome
 
 STANDARD_ERRORS = 2.0  # by which a candidate has to be better than the model as it is
 
 
-def decided(
-    last: Mapping[str, Outcome], first_loss: float, higher_rate: Mapping[str, Outcome]
-) -> tuple[str, str]:
+def decided(last: Mapping[str, Outcome], first_loss: float) -> tuple[str, str]:
     """The name of the candidate to apply, and the reason.
 
     Args:
         last: The outcomes of the short trainings of the last round, by name.
         first_loss: The first training loss of the model as it is.
-        higher_rate: The same as ``last`` at a higher learning rate, if that was tried.
     """
     judge = Judge(last[START], first_loss).among(last.values())
     best = judge.best(last)
@@ -36,11 +33,4 @@ def decided(
             f"{best} is better by {gain:.2g}, within the noise of {STANDARD_ERRORS * noise:.2g}; "
             "the model is left alone"
         )
-    if best in higher_rate:
-        faster = Judge(higher_rate[START], first_loss).among(higher_rate.values())
-        if faster.score(higher_rate[best]) > faster.score(faster.start):
-            return START, (
-                f"{best} is better, but not at {HIGHER_RATE:g} times the learning rate, so it is "
-                "near divergence; the model is left alone"
-            )
     return best, reason

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from neuroinit.choose.auto_result import HIGHER_RATE, START, AutoResult, CandidateRecord
+from neuroinit.choose.auto_result import START, AutoResult, CandidateRecord
 from neuroinit.choose.decision import decided
 from neuroinit.common.batches import Batch
 from neuroinit.common.errors import GradientError, LostRankError, out_of_memory
@@ -85,7 +85,6 @@ class Tournament:
         self.results: dict[str, list[Result]] = {START: []}
         self.outcomes: dict[str, list[Outcome]] = {START: []}
         self.seconds = {START: 0.0}
-        self.higher_rate: dict[str, Outcome] = {}
         self.failed: dict[str, str] = {}
 
     def make_candidates(
@@ -170,15 +169,14 @@ class Tournament:
         check_same_tensors(self.ranks, values, "parameters after `auto_`", _OWN_VALUES)
 
     def run(self, budget: int, bar: Progress) -> None:
-        """Successive halving with the start in every round; then two trainings at a higher rate."""
+        """Successive halving with the start in every round."""
         alive = list(self.rollouts)
         if alive == [START]:
             self._train(self.rollouts[START], TIMED)
             return
         rounds = rounds_of(len(alive))
-        halving = max(len(alive) * rounds, budget - budget // 3)
         for left in range(rounds, 0, -1):
-            steps = (halving - self.done) // (left * len(alive))
+            steps = (budget - self.done) // (left * len(alive))
             for name in alive:
                 bar.show(len(self.seconds) + self.done, f"trying {name}")
                 self._train(self.rollouts[name], steps)
@@ -188,30 +186,17 @@ class Tournament:
             ranked = sorted(alive, key=lambda name: judge.standing(last[name]))
             best = ranked[: max(1, len(alive) // 2)]
             alive = best if START in best else [*best, START]
-        first, steps = ranked[0], (budget - self.done) // 2
-        if steps and first != START and not judge.start_fails:
-            bar.show(len(self.seconds) + self.done, f"trying {first} at a higher learning rate")
-            self.higher_rate = {name: self._at_higher_rate(name, steps) for name in (START, first)}
 
-    def _at_higher_rate(self, name: str, steps: int) -> Outcome:
-        """The outcome of a short training from the beginning at a higher learning rate."""
-        with self._restored():
-            for result in self.results[name]:
-                result.apply_(self.model)
-            rollout = Rollout(self.problem, self._values(), self.optimizer, HIGHER_RATE)
-        self._train(rollout, steps, another=True)
-        return rollout.outcome(self.validation)
-
-    def _train(self, rollout: Rollout, steps: int, another: bool = False) -> None:
-        """Take training steps, counted and timed; ``another`` uses another order of batches."""
+    def _train(self, rollout: Rollout, steps: int) -> None:
+        """Take training steps, counted and timed."""
         before, begun = len(rollout.losses), time.perf_counter()
-        rollout.train(itertools.islice(self._order(int(another)), before, None), steps)
+        rollout.train(itertools.islice(self._order(), before, None), steps)
         self.trained += time.perf_counter() - begun
         self.done += len(rollout.losses) - before
 
-    def _order(self, seed: int) -> Iterator[Batch]:
+    def _order(self) -> Iterator[Batch]:
         """The training batches, repeated in a new order each time, the same for all candidates."""
-        generator = random.Random(seed)
+        generator = random.Random(0)
         while True:
             yield from generator.sample(self.training, len(self.training))
 
@@ -221,7 +206,7 @@ class Tournament:
         winner, verdict = START, NOTHING
         if rounds:
             last = {n: s[-1] for n, s in self.outcomes.items() if len(s) == rounds}
-            winner, verdict = decided(last, self.rollouts[START].losses[0], self.higher_rate)
+            winner, verdict = decided(last, self.rollouts[START].losses[0])
         return AutoResult(
             winner=winner,
             candidates=[self._record(name) for name in self.seconds],
@@ -242,7 +227,6 @@ class Tournament:
             seconds=self.seconds[name],
             losses=tuple(losses),
             failed=self.failed.get(name, ""),
-            higher_rate=self.higher_rate[name].loss if name in self.higher_rate else None,
         )
 
 

@@ -64,15 +64,10 @@ class Rollout:
         problem: The model and its loss; its ranks train together.
         values: Parameter name -> value at the start; the same on all ranks.
         optimizer: As for :func:`twin_of`.
-        rate_factor: Factor of the optimizer's learning rate.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        values: dict[str, Tensor],
-        optimizer: OptimizerLike,
-        rate_factor: float = 1.0,
+        self, problem: Problem, values: dict[str, Tensor], optimizer: OptimizerLike
     ) -> None:
         self.problem = problem
         self.values = {
@@ -81,9 +76,6 @@ class Rollout:
         }
         self.trained = [v for v in self.values.values() if v.requires_grad]
         self.optimizer = twin_of(optimizer, problem.model, self.values)
-        for group in self.optimizer.param_groups:
-            if "lr" in group:
-                group["lr"] = rate_factor * group["lr"]
         self.losses: list[float] = []
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from neuroinit import plots
 from neuroinit.choose.auto_result import (
-    HIGHER_RATE,
     START,
     AutoResult,
     CandidateRecord,
@@ -62,9 +61,6 @@ def _candidates(choice: AutoResult) -> str:
         columns.append(Column(f"Round {k + 1}", [_score(record, k) for record in records]))
     if any(record.learned for record in records):
         columns.append(Column("Learned about the inputs", [last_learned(r) for r in records]))
-    if any(record.higher_rate is not None for record in records):
-        values = [float("nan") if r.higher_rate is None else r.higher_rate for r in records]
-        columns.append(Column(f"Loss at {HIGHER_RATE:g} x learning rate", values))
     columns.append(Column("Training steps", [float(record.steps) for record in records], True))
     columns.append(Column("Seconds to make it", [record.seconds for record in records], True))
     caption = "Loss on the validation batches after every round of short trainings"
