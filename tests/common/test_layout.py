@@ -111,6 +111,31 @@ def test_a_list_that_may_be_either_is_refused():
         SAMPLES_FIRST.size(batch)
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_texts_and_numbers_of_every_sample_are_cut_with_its_tensors(kind):
+    """As torch's ``default_collate`` and collate functions of users make them."""
+    names, lengths = kind("abcdef"), kind([1, 2, 3, 4, 5, 6])
+    batch = {"names": names, "lengths": lengths, "x": torch.arange(6)}
+    layout = SAMPLES_FIRST.settled(batch)
+    part = layout.cut(layout.cut(batch, 1, 6), 1, 3)
+    assert (part["names"], part["lengths"]) == (names[2:4], lengths[2:4])
+    assert part["x"].tolist() == [2, 3]
+    assert whole(layout.join([layout.cut(batch, 0, 2), layout.cut(batch, 2, 6)])) == whole(batch)
+
+
+def test_names_next_to_lists_of_samples():
+    images, targets = detection(6)
+    sizes = [{**target, "size": (480, 640)} for target in targets]
+    _, _, names = SAMPLES_FIRST.cut((images, sizes, tuple("abcdef")), 2, 5)
+    assert names == ("c", "d", "e")
+
+
+def test_other_lists_of_texts_and_numbers_are_kept():
+    batch = {"classes": ["cat", "dog"], "size": (32, 32, 3), "x": torch.arange(6)}
+    part = SAMPLES_FIRST.cut(batch, 2, 5)
+    assert (part["classes"], part["size"]) == (["cat", "dog"], (32, 32, 3))
+
+
 # -- other kinds -----------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from neuroinit.common.sample_lists import (
     children,
     is_container,
     record_lists,
+    with_values,
 )
 from neuroinit.common.targets import Targets, check_targets, entry, target_keys, with_entry
 
@@ -32,9 +33,9 @@ class BatchLayout:
 
     A batch is a tensor, or nested tuples, lists, dicts and dataclasses of tensors, each with one
     entry per sample along a common dimension. Nested lists whose length is the number of samples
-    are lists of samples, such as the images of a detector; so are nested tuples, if the tensors in
-    them differ in their first dimension. A ``PackedSequence``, a nested tensor or
-    any other object with ``__len__`` and slicing is cut by slicing.
+    are lists of samples, such as the images of a detector; so are nested tuples, if they hold texts
+    or numbers, or if the tensors in them differ in their first dimension. A ``PackedSequence``, a
+    nested tensor or any other object with ``__len__`` and slicing is cut by slicing.
 
     Args:
         dim: The dimension of samples in tensors; for tensors with fewer dimensions, the last.
@@ -121,6 +122,10 @@ class BatchLayout:
             sizes = set(self._sizes(batch, reading, 0))
             if len(sizes) == 1:
                 return sizes.pop(), reading
+        size, reading = self._interpret_lists(batch)
+        return size, with_values(reading, batch, size)
+
+    def _interpret_lists(self, batch: Batch) -> tuple[int, Reading | None]:
         found = [set(self._sizes(batch, reading, 0)) for reading in READINGS]
         plain, nested, whole, _ = found
         records = record_lists(batch)

@@ -18,18 +18,28 @@ class Reading:
     Args:
         depth: The least nesting depth of such lists; the batch has depth 0.
         kinds: The types of such lists.
+        values: Whether lists and tuples of texts or numbers are lists of samples, too.
     """
 
     depth: int
     kinds: tuple[type, ...] = (list,)
+    values: bool = False
 
     def takes(self, part: object, depth: int) -> bool:
         """Whether a part of a batch is a list of samples."""
-        return depth >= self.depth and type(part) in self.kinds
+        known = type(part) in self.kinds or (self.values and _are_values(part))
+        return known and depth >= self.depth
 
 
 LISTS, WHOLE = Reading(1), Reading(0)
 READINGS = (None, LISTS, WHOLE, Reading(1, (list, tuple)))  # `None`: no lists of samples
+
+
+def with_values(reading: Reading | None, batch: Batch, size: int) -> Reading | None:
+    """The reading; lists of texts or numbers are samples, too, if there is one for each sample."""
+    if set(_value_lists(batch, reading, 0)) != {size}:
+        return reading
+    return dataclasses.replace(reading or Reading(1, ()), values=True)
 
 
 def record_lists(batch: Batch) -> set[str]:
@@ -59,10 +69,27 @@ def _are_records(part: object) -> bool:
     )
 
 
+def _value_lists(part: Data, reading: Reading | None, depth: int) -> Iterator[int]:
+    """Yield the lengths of the lists and tuples of values outside of lists of samples."""
+    if reading is not None and reading.takes(part, depth):
+        return
+    if _are_values(part):
+        yield len(part)
+    else:
+        for child in children(part):
+            yield from _value_lists(child, reading, depth + 1)
+
+
+def _are_values(part: Data) -> bool:
+    return type(part) in (list, tuple) and bool(part) and all(map(_is_value, part))
+
+
 def _is_single(part: object) -> bool:
-    if isinstance(part, Tensor):
-        return part.ndim == 0
-    return isinstance(part, (int, float, str)) and not isinstance(part, bool)
+    return _is_value(part) and not isinstance(part, bool)
+
+
+def _is_value(part: object) -> bool:
+    return part.ndim == 0 if isinstance(part, Tensor) else isinstance(part, (int, float, str))
 
 
 def is_container(part: object) -> bool:
