@@ -1,6 +1,7 @@
 """Methods side by side, random data, warmup."""
 
 import math
+import random
 import sys
 
 import pytest
@@ -138,6 +139,15 @@ def test_without_pandas_and_rich(digits_like, monkeypatch, capsys):
     assert "as it is" in capsys.readouterr().out
     with pytest.raises(ModuleNotFoundError, match=r'pip install "neuroinit\[pandas\]"'):
         table.frame()
+
+
+def test_printing_leaves_the_random_state(digits_like, monkeypatch):
+    table = ni.compare(network, digits_like, [None], [0], show=False)
+    for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)  # it draws random numbers when it is imported
+    state = random.getstate()
+    table.print()
+    assert random.getstate() == state
 
 
 @pytest.mark.parametrize(

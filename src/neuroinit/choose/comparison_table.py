@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, overload
 
+from neuroinit.common.process.random_state import isolated
 from neuroinit.common.sealed_json import JSON, plain
 from neuroinit.gradients.statistics.gradient_stats import Record
 from neuroinit.run.results.about import About
@@ -175,6 +176,10 @@ class Comparison(Sequence[ComparisonRecord], Reported):
 
     def print(self) -> None:
         """Print the table, with rich where it is installed."""
+        with isolated():  # rich draws random numbers
+            self._print()
+
+    def _print(self) -> None:
         head, lines = self.rows()
         try:
             from rich import box
