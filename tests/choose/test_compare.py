@@ -141,6 +141,10 @@ def test_without_pandas_and_rich(digits_like, monkeypatch, capsys):
         table.frame()
 
 
+def never(*args):
+    raise AssertionError("called before all arguments were checked")
+
+
 def test_printing_leaves_the_random_state(digits_like, monkeypatch):
     table = ni.compare(network, digits_like, [None], [0], show=False)
     for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
@@ -163,10 +167,16 @@ def test_printing_leaves_the_random_state(digits_like, monkeypatch):
         ({"seeds": []}, "`seeds`"),
         ({"methods": ["nio"]}, "`methods` should hold initializations"),
         ({"train": 3}, "`train` should be callable"),
+        ({"engine": "kept"}, "`engine` should be one of"),
+        (
+            {"methods": [None, ni.GradInit()], "engine": "differences"},
+            "`engine = 'differences'` is not supported by `GradInit`",
+        ),
     ],
 )
 def test_bad_input(digits_like, changes, message):
-    arguments = {"model_factory": network, "batches": digits_like, "methods": [None], **changes}
+    arguments = {"batches": digits_like, "methods": [None], "train": never, **changes}
+    arguments.setdefault("model_factory", never)
     with pytest.raises((TypeError, ValueError), match=message):
         ni.compare(**arguments)
 

@@ -98,7 +98,7 @@ def compare(
     curves: dict[tuple[str, int], Curves] = {}
     with isolated(), closing(all_ranks), all_ranks.together():
         named = named_methods(methods)
-        check_compared(model_factory, named, train)
+        check_compared(model_factory, named, train, engine)
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None, again=True)
         seeds, layout = checked_seeds(seeds), batch_layout(cut, batch_dim)
         warmed = any(isinstance(method, Warmup) for method in named.values())

@@ -16,6 +16,7 @@ from neuroinit.distributed.joined_batches import union
 from neuroinit.distributed.ranks import Ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.warmup import Warmup
+from neuroinit.run.optimize import check_engine
 
 Train = Callable[..., float | tuple[float, Sequence[float]]]
 
@@ -40,9 +41,12 @@ def named_methods(
 
 
 def check_compared(
-    model_factory: object, named: dict[str, Initialization | None], train: Train | None
+    model_factory: object,
+    named: dict[str, Initialization | None],
+    train: Train | None,
+    engine: str,
 ) -> None:
-    """Raise for a ``model_factory``, ``methods`` or ``train`` that cannot be used."""
+    """Raise for a ``model_factory``, ``methods``, ``train`` or ``engine`` that cannot be used."""
     check_callable("model_factory", model_factory)
     if isinstance(model_factory, nn.Module):
         raise TypeError(
@@ -57,6 +61,7 @@ def check_compared(
                 f"Parameter `methods` should hold initializations such as `NIO()`, or `None`. "
                 f"Found `{name} = {method!r}`."
             )
+        check_engine(engine, method if method is not None and method.steps else None)
     if train is not None:
         check_callable("train", train)
         if any(isinstance(m, Warmup) for m in named.values()) and not _takes_two(train):

@@ -197,15 +197,20 @@ def _check(
     method: Initialization, engine: str, microbatch: object, memory_limit: object, on_step: object
 ) -> None:
     check_instance("method", method, Initialization, "a method such as `NIO()`")
-    check_choice("engine", engine, (AUTO, *ENGINES))
-    if engine not in (AUTO, *method.engines):
-        raise ValueError(
-            f"`engine = {engine!r}` is not supported by `{type(method).__name__}`, which runs on "
-            f"{' and '.join(repr(name) for name in method.engines)}."
-        )
+    check_engine(engine, method)
     if microbatch is not None:
         check_count("microbatch", microbatch, 1)
     if memory_limit is not None:
         check_count("memory_limit", memory_limit, 1, "of bytes")
     if on_step is not None:
         check_callable("on_step", on_step)
+
+
+def check_engine(engine: str, method: Initialization | None) -> None:
+    """Raise for a name that is no engine, or one that cannot run the method, if there is one."""
+    check_choice("engine", engine, (AUTO, *ENGINES))
+    if method is not None and engine not in (AUTO, *method.engines):
+        raise ValueError(
+            f"`engine = {engine!r}` is not supported by `{type(method).__name__}`, which runs on "
+            f"{' and '.join(repr(name) for name in method.engines)}."
+        )
