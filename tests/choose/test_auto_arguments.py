@@ -107,6 +107,7 @@ def test_nothing_changes_when_the_loss_raises(error, when):
         ({"batches": learnable(1)[0]}, "Found a `tuple` of tensors. Wrap"),
         ({"candidates": [ni.Kaiming()]}, "`candidates`"),
         ({"candidates": {"x": None}}, "`candidates`"),
+        ({"candidates": {1: ni.Kaiming()}}, "`candidates` should be a dict whose keys are names"),
         (
             {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)},
             "holds no parameter",

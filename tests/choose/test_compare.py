@@ -161,6 +161,7 @@ def test_printing_leaves_the_random_state(digits_like, monkeypatch):
         ({"batches": iter([])}, "every method iterates over it"),
         ({"batches": (torch.randn(8, 4), torch.zeros(8))}, "Found a `tuple` of tensors. Wrap"),
         ({"methods": []}, "`methods` is empty"),
+        ({"methods": {1: None}}, "`methods` should be a dict whose keys are names"),
         ({"methods": ni.Kaiming()}, "`methods` should be a list"),
         ({"batches": []}, "yields nothing"),
         ({"seeds": 3}, "`seeds`"),

@@ -14,7 +14,7 @@ from torch import nn
 from neuroinit.choose.auto_result import START, AutoResult
 from neuroinit.choose.tournament import Candidate, Tournament, rounds_of
 from neuroinit.common.batches import Batch
-from neuroinit.common.checks import check_count
+from neuroinit.common.checks import check_count, check_names
 from neuroinit.common.layout import BatchLayout, Cut, batch_layout
 from neuroinit.common.process.random_state import isolated, random_state, set_random_state
 from neuroinit.common.process.signals import allowed
@@ -168,6 +168,7 @@ def _check(candidates: object) -> None:
             "Parameter `candidates` should map names to methods, such as `{'NIO': NIO()}`. "
             f"Found `candidates = {candidates!r}`."
         )
+    check_names("candidates", candidates)
     if START in candidates:
         raise ValueError(f"Parameter `candidates` should have other names than `{START}`.")
     for name, candidate in candidates.items():

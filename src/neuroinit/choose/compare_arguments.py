@@ -9,7 +9,7 @@ from torch import nn
 
 from neuroinit.choose.comparison_table import AS_IS
 from neuroinit.common.batches import Batch
-from neuroinit.common.checks import check_callable
+from neuroinit.common.checks import check_callable, check_names
 from neuroinit.common.layout import BatchLayout
 from neuroinit.common.process.signals import allowed
 from neuroinit.distributed.joined_batches import union
@@ -26,6 +26,7 @@ def named_methods(
 ) -> dict[str, Initialization | None]:
     """The methods by name; those of a list are named by their class, and numbered if needed."""
     if isinstance(methods, Mapping):
+        check_names("methods", methods)
         return dict(methods)
     if not isinstance(methods, (list, tuple)):
         raise TypeError(

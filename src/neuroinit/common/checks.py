@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -52,6 +52,12 @@ def check_patterns(name: str, value: object) -> None:
     """Raise unless ``value`` is a tuple or list of shell patterns."""
     if not isinstance(value, (tuple, list)) or not all(isinstance(p, str) for p in value):
         raise TypeError(_message(name, value, f'a tuple of patterns like `{name}=("*.weight",)`'))
+
+
+def check_names(name: str, value: Iterable[object]) -> None:
+    """Raise unless the keys of a mapping are strings."""
+    if not all(isinstance(key, str) for key in value):
+        raise TypeError(_message(name, value, "a dict whose keys are names"))
 
 
 def check_callable(name: str, value: object) -> None:
