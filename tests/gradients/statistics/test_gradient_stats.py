@@ -111,6 +111,8 @@ def test_a_tensor_without_gradient_has_no_cosine():
         ({"overlap": 1.5}, ValueError, "`overlap = 1.5`"),
         ({"split": "half"}, ValueError, "`split` should be one of"),
         ({"batch_stats": "running"}, ValueError, "`batch_stats` should be one of"),
+        ({"method": ni.NIO}, TypeError, "`method` should be a method"),
+        ({"method": "nio"}, TypeError, "`method` should be a method"),
     ],
 )
 def test_bad_arguments(small_model, digits_like, arguments, error, message):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.checks import check_instance
 from neuroinit.common.layout import Cut, batch_layout
 from neuroinit.common.process.random_state import isolated
 from neuroinit.common.targets import Targets
@@ -23,6 +24,7 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 DEFAULT_SPLIT = (None, 0.0, "cover", "sub-batch")  # sub_batches, overlap, split, batch_stats
 
 
+@runtime_checkable
 class CutsBatches(Protocol):
     """The part of a method that cuts a batch into sub-batches."""
 
@@ -78,7 +80,8 @@ def gradient_stats(
         The statistics, whole model and per parameter tensor.
 
     Raises:
-        TypeError: If there are ``sub_batches`` or the like next to a ``method``.
+        TypeError: If an argument is not usable, or there are ``sub_batches`` or the like next to a
+            ``method``.
         ValueError: If an argument is out of range, all gradients are zero, or one is not finite.
 
     Example:
@@ -90,12 +93,14 @@ def gradient_stats(
         (torch.Size([4]), 'weight')
     """
     check_split(USUAL if sub_batches is None else sub_batches, overlap, split, batch_stats)
-    if method is not None and (sub_batches, overlap, split, batch_stats) != DEFAULT_SPLIT:
-        raise TypeError(
-            "Found `method` and one of `sub_batches`, `overlap`, `split` and `batch_stats`, which "
-            "the method has itself. Pass them to the method, such as `NIO(sub_batches=4)`, or "
-            "leave `method` out."
-        )
+    if method is not None:
+        check_instance("method", method, CutsBatches, "a method such as `NIO()`")
+        if (sub_batches, overlap, split, batch_stats) != DEFAULT_SPLIT:
+            raise TypeError(
+                "Found `method` and one of `sub_batches`, `overlap`, `split` and `batch_stats`, "
+                "which the method has itself. Pass them to the method, such as "
+                "`NIO(sub_batches=4)`, or leave `method` out."
+            )
     with isolated():
         layout = batch_layout(cut, batch_dim, targets)
         problem = Problem(model, loss_fn, compute_loss, layout=layout)
