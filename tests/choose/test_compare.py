@@ -182,6 +182,14 @@ def test_bad_input(digits_like, changes, message):
         ni.compare(**arguments)
 
 
+def test_a_factory_that_makes_the_same_model_again(digits_like):
+    model = network()
+    before = snapshot(model)
+    with pytest.raises(TypeError, match=r"`model_factory`.*the same one twice"):
+        ni.compare(lambda: model, digits_like, [None, ni.Kaiming()], [0])
+    assert_unchanged(before, model)
+
+
 # -- random data -----------------------------------------------------------------------------------
 
 

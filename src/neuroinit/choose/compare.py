@@ -15,6 +15,7 @@ from neuroinit.choose.compare_arguments import (
     Train,
     check_compared,
     checked_seeds,
+    fresh,
     held_out,
     named_methods,
 )
@@ -104,13 +105,14 @@ def compare(
         warmed = any(isinstance(method, Warmup) for method in named.values())
         held, rest = held_out(batches, all_ranks, layout)
         shown = progress and all_ranks.rank == 0
+        model: nn.Module | None = None
         with Progress("compare", len(named) * len(seeds), shown) as bar:
             for seed in seeds:
                 for name, method in named.items():
                     bar.show(len(records), f"seed {seed}, {name}")
                     seed_all(seed)
                     with allowed():
-                        model = model_factory()
+                        model = fresh(model_factory(), model)
                     one = _Cell(model, held, loss_fn, compute_loss, engine, seed, all_ranks, layout)
                     records.append(one.record(name, method, rest, train, warmed))
                     curves[name, seed] = Curves(tuple(one.history), tuple(one.losses))

@@ -20,6 +20,9 @@ from neuroinit.run.optimize import check_engine
 
 Train = Callable[..., float | tuple[float, Sequence[float]]]
 
+_FRESH = "Parameter `model_factory` should make a fresh model on every call."
+_FACTORY = "Pass a function, for example `lambda: Net()`."
+
 
 def named_methods(
     methods: Sequence[Initialization | None] | Mapping[str, Initialization | None],
@@ -50,10 +53,7 @@ def check_compared(
     """Raise for a ``model_factory``, ``methods``, ``train`` or ``engine`` that cannot be used."""
     check_callable("model_factory", model_factory)
     if isinstance(model_factory, nn.Module):
-        raise TypeError(
-            "Parameter `model_factory` should make a fresh model on every call. Found a module. "
-            "Pass a function, for example `lambda: Net()`."
-        )
+        raise TypeError(f"{_FRESH} Found a module. {_FACTORY}")
     if not named:
         raise ValueError("Parameter `methods` is empty. Pass for example `[None, NIO()]`.")
     for name, method in named.items():
@@ -70,6 +70,13 @@ def check_compared(
                 "With `Warmup` among the methods, `train` should take two arguments, "
                 "`train(model, warmup)`: `warmup` is the `Warmup`, or `None`."
             )
+
+
+def fresh(model: nn.Module, earlier: nn.Module | None) -> nn.Module:
+    """The model, if it is not the one that was made before."""
+    if model is earlier:
+        raise TypeError(f"{_FRESH} It returned the same one twice. {_FACTORY}")
+    return model
 
 
 def _takes_two(train: Train) -> bool:
