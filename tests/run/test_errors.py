@@ -47,6 +47,8 @@ def per_token(output, target):
             r"disagree about dimension 0: found sizes \[15, 16\]",
         ),
         ({"loss_fn": "mse"}, TypeError, "`loss_fn` should be callable. Found `loss_fn = 'mse'`"),
+        ({"loss_fn": nn.MSELoss}, TypeError, r"the class `MSELoss`: pass `MSELoss\(\)`"),
+        ({"loss_fn": lambda y, t: (y.argmax(1) != t).sum()}, TypeError, "Found `torch.int64`"),
         ({"loss_fn": None}, TypeError, "Pass a `loss_fn.*or a `compute_loss"),
         ({"loss_fn": per_token}, ValueError, r"one value per sample. Found shape \(16, 2\) for 16"),
         ({"loss_fn": lambda y, t: 1.0}, TypeError, "loss should be a tensor. Found a `float`"),

@@ -21,6 +21,11 @@ def mean_loss(loss: object, size: int) -> Tensor:
             f"The loss should be a tensor. Found a `{type(loss).__name__}`. "
             "Return the loss itself, for example `model(**batch).loss`."
         )
+    if not loss.is_floating_point():
+        raise TypeError(
+            f"The loss should have a floating-point dtype. Found `{loss.dtype}`. Return the loss "
+            "itself, not a count or an index."
+        )
     if loss.dim() == 0 or loss.shape == (size,):
         return loss.mean()
     raise ValueError(
@@ -91,6 +96,7 @@ def check_callables(
     for name, value in (("loss_fn", loss_fn), ("compute_loss", compute_loss)):
         if value is not None:
             check_callable(name, value)
+            _check_no_class(name, value)
     if compute_loss is not None and loss_fn not in (None, F.cross_entropy):  # not the default
         raise TypeError(
             f"Found `loss_fn = {loss_fn!r}` and `compute_loss`, which computes the loss alone. "
@@ -98,6 +104,14 @@ def check_callables(
         )
     if needed and loss_fn is None and compute_loss is None:
         raise TypeError("Pass a `loss_fn(output, target)` or a `compute_loss(model, batch)`.")
+
+
+def _check_no_class(name: str, value: object) -> None:
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        raise TypeError(
+            f"Parameter `{name}` should be a function or a module. Found the class "
+            f"`{value.__name__}`: pass `{value.__name__}()`."
+        )
 
 
 def check_parameters(named: Mapping[str, Tensor], takes_part: Callable[[str], bool]) -> None:
