@@ -120,6 +120,10 @@ def test_a_checkpoint_that_lacks_anything_is_refused(tmp_path, small_model, digi
 def test_bad_arguments(tmp_path, small_model, digits_like):
     with pytest.raises(ValueError, match="in a folder that exists"):
         ni.optimize(small_model, digits_like, checkpoint=tmp_path / "none" / "run.json")
+    with pytest.raises(ValueError, match="which is no file"):
+        ni.optimize(small_model, digits_like, checkpoint=tmp_path)
+    with pytest.raises(TypeError, match="`checkpoint` should be the path of a file"):
+        ni.optimize(small_model, digits_like, checkpoint=3)
     with pytest.raises(ValueError, match="should be a file"):  # one may be read without end
         ni.optimize(small_model, digits_like, checkpoint=os.devnull)
     with pytest.raises(ValueError, match="checkpoint_every = 0"):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.checks import check_instance
 from neuroinit.common.errors import warn
 from neuroinit.common.files import FileLock, remove_temporary_files, write_text
 from neuroinit.common.process.random_state import random_state
@@ -58,11 +59,14 @@ class Checkpoint:
         found: The content of the file, the same on every rank; ``None`` if there is no file.
 
     Raises:
+        TypeError: If the path is none.
         ValueError: If the folder of the file does not exist, the file is not a checkpoint or is
             damaged, or another run uses it.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, every: int, ranks: Ranks) -> None:
+        if path is not None:
+            check_instance("checkpoint", path, (str, os.PathLike), "the path of a file")
         self.path = None if path is None else Path(path)
         self.every, self.ranks = every, ranks
         self.identity: dict[str, JSON] = {}
@@ -76,10 +80,12 @@ class Checkpoint:
             raise
 
     def _open(self, path: Path) -> None:
-        if not path.absolute().parent.is_dir() or (path.exists() and not path.is_file()):
+        made = path.absolute().parent.is_dir()
+        if not made or (path.exists() and not path.is_file()):
             raise ValueError(
                 "Parameter `checkpoint` should be a file in a folder that exists. Found "
-                f"`checkpoint = {str(path)!r}`. Make the folder first."
+                f"`checkpoint = {str(path)!r}`"
+                + (", which is no file." if made else ". Make the folder first.")
             )
         try:
             self._lock = FileLock(path)
