@@ -84,6 +84,9 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, small_model, digits
         again(small_model, ni.NIO(steps=4))
     with pytest.raises(ValueError, match="with another method, or other settings"):
         again(small_model, ni.NIO(steps=5))
+    linear, _, head = small_model
+    with pytest.raises(ValueError, match="with another model: other types of modules"):
+        again(torch.nn.Sequential(linear, torch.nn.ReLU(), head), ni.NIO(steps=4))
     torch.nn.init.normal_(small_model[0].weight)
     with pytest.raises(ValueError, match="with another model, or other initial"):
         again(small_model, ni.NIO(steps=4))

@@ -23,7 +23,7 @@ from neuroinit.distributed.same_tensors import SAME_START, digests
 from neuroinit.model.problem import Problem
 from neuroinit.run.loop.identity import batch_digest, function_digest
 
-FORMAT = "neuroinit-checkpoint-4"
+FORMAT = "neuroinit-checkpoint-5"
 _WHAT = "checkpoint"
 _AFRESH = "Remove the file to start from the beginning, or pass another path."
 
@@ -31,6 +31,7 @@ _AFRESH = "Remove the file to start from the beginning, or pass another path."
 _OTHER = {
     "method": "another method, or other settings of it",
     "parameters": "another model, or other initial values",
+    "modules": "another model: other types of modules",
     "scaled": "another choice of parameters",
     "loss": "another loss",
     "autocast": "another `autocast`",
@@ -142,6 +143,7 @@ class Checkpoint:
         whole = {
             "method": settings,
             "parameters": {} if problem.sharded else digests(problem.original),
+            "modules": {n: type(m).__qualname__ for n, m in problem.model.named_modules()},
             "scaled": problem.scaled,
             "loss": [function_digest(problem.compute_loss or problem.loss_fn), problem.has_loss],
             "autocast": str(problem.autocast),
