@@ -60,8 +60,13 @@ def map_tensors(function: Callable[[Tensor], Data], batch: Batch) -> Data:
     if isinstance(batch, PackedSequence):
         return batch._replace(data=function(batch.data))
     if hasattr(batch, "__array__"):  # numpy's
-        return function(torch.as_tensor(batch))
+        return function(as_tensor(batch))
     return rebuilt(batch, lambda part: map_tensors(function, part))
+
+
+def as_tensor(part: Data) -> Tensor:
+    """A tensor, or an array as a tensor; ``torch.as_tensor`` moves tensors to a default device."""
+    return part if isinstance(part, Tensor) else torch.as_tensor(part)
 
 
 def rebuilt(part: Data, function: Callable[[Data], Data]) -> Data:

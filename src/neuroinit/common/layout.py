@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from neuroinit.common.batches import Batch, Data, rebuilt
+from neuroinit.common.batches import Batch, Data, as_tensor, rebuilt
 from neuroinit.common.checks import check_callable, check_count
 from neuroinit.common.sample_lists import (
     LISTS,
@@ -185,9 +185,8 @@ class BatchLayout:
     def _cut(self, part: Data, start: int, stop: int, reading: Reading | None, depth: int) -> Data:
         if isinstance(part, PackedSequence):
             return pack_sequence(unpack_sequence(part)[start:stop], enforce_sorted=False)
-        if hasattr(part, "__array__") and not isinstance(part, Tensor):
-            part = torch.as_tensor(part)
-        if isinstance(part, Tensor):
+        if isinstance(part, Tensor) or hasattr(part, "__array__"):
+            part = as_tensor(part)
             if _is_nested(part):
                 return torch.nested.as_nested_tensor(part.unbind()[start:stop], layout=part.layout)
             dim = min(self.dim, part.ndim - 1)
@@ -202,7 +201,7 @@ class BatchLayout:
             every = [sequence for part in parts for sequence in unpack_sequence(part)]
             return pack_sequence(every, enforce_sorted=False)
         if hasattr(first, "__array__") or isinstance(first, Tensor):
-            return self._concatenated([torch.as_tensor(part) for part in parts])
+            return self._concatenated([as_tensor(part) for part in parts])
         if _are_samples(first, reading, depth):
             return type(first)(sample for part in parts for sample in part)
         if _is_sliceable(first):

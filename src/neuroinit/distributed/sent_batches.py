@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from neuroinit.common.batches import Batch, Data
+from neuroinit.common.batches import Batch, Data, as_tensor
 from neuroinit.common.sealed_json import JSON
 from neuroinit.common.tensors import fingerprint
 from neuroinit.distributed.ranks import Ranks
@@ -60,7 +60,7 @@ def _form(part: Data, tensors: list[Tensor]) -> JSON:
         entries = [_form(t, tensors) for t in part.unbind()]
         return {"nested": entries, "jagged": part.layout == torch.jagged}
     if isinstance(part, Tensor) or hasattr(part, "__array__"):
-        tensors.append(torch.as_tensor(part))
+        tensors.append(as_tensor(part))
         return {"tensor": len(tensors) - 1}
     if type(part) in (list, tuple):
         return {type(part).__name__: [_form(entry, tensors) for entry in part]}

@@ -72,7 +72,7 @@ def sensitivity(point: Point, batch: Batch, plan: Plan) -> Sensitivity:
         lengths = torch.where(norms[-1] > 0, norms[-1], 1.0)
         weights = torch.stack([1 / lengths, torch.ones_like(lengths)]) / count
         sums = sums + weights.to(rows) @ rows
-    sums = torch.as_tensor(sums)
+    sums = torch.as_tensor(sums, device=norms[0].device)
     sizes = [t.numel() for t in point.tensors(names)]
     absolute = torch.stack(
         [part.abs().sum(dtype=sum_dtype(sums)) for part in torch.split(sums[1], sizes)]

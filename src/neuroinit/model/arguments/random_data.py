@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from neuroinit.common.batches import as_tensor
 from neuroinit.common.checks import check_count
 
 LEAST = 32  # fewest samples in a random batch that replaces data
@@ -130,7 +131,7 @@ def in_place_of_data(
         try:
             with warnings.catch_warnings():  # a regression loss may broadcast labels by chance
                 warnings.filterwarnings("error", "Using a target size")
-                loss = torch.as_tensor(loss_fn(output, next(iter(found))[1].to(output.device)))
+                loss = as_tensor(loss_fn(output, next(iter(found))[1].to(output.device)))
         except (RuntimeError, ValueError, IndexError, UserWarning) as error:
             problem = problem or str(error)
             continue
