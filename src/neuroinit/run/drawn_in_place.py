@@ -109,4 +109,4 @@ def _draw(
 
 def advance_generator() -> None:
     """Take a number from the global generator, so that the next model is drawn differently."""
-    torch.rand(())
+    torch.rand((), device="cpu")

@@ -9,6 +9,7 @@ import torch
 import neuroinit as ni
 
 sgd = partial(torch.optim.SGD, lr=0.1)
+INPUTS = torch.linspace(-1, 1, 32).view(8, 4)
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,12 @@ def test_tensors_stay_on_the_device_of_the_model(small_model, digits_like, run):
     torch.set_rng_state(state)
     with torch.device("meta"):
         assert run(small_model, digits_like) == expected
+
+
+@pytest.mark.parametrize("draw", [ni.kaiming_, lambda m: ni.lsuv_(m, [INPUTS])])
+def test_two_models_are_drawn_differently(small_model, draw):
+    other = copy.deepcopy(small_model)
+    with torch.device("meta"):
+        draw(small_model)
+        draw(other)
+    assert not torch.equal(small_model[0].weight, other[0].weight)

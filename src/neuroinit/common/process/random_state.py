@@ -44,7 +44,7 @@ def new_seed() -> int:
     Inside :func:`isolated` that state does not change, so that other threads are not affected.
     """
     seeds = _seeds.get()
-    return int(torch.randint(2**31, ())) if seeds is None else seeds.next()
+    return int(torch.randint(2**31, (), device="cpu")) if seeds is None else seeds.next()
 
 
 @contextmanager
