@@ -59,6 +59,25 @@ def test_a_warning_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "neuroinit: warning: more steps\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (AssertionError(), "AssertionError"),
+        (KeyError("weight"), "KeyError 'weight'"),
+        (RuntimeError("no size\n\tmismatch"), "no size mismatch"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_is_one_line(error, line, capsys, monkeypatch):
+    def report() -> None:
+        """A command that fails."""
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "report", report)
+    assert cli.main(["report"]) == 1
+    assert capsys.readouterr().err == f"neuroinit: {line}\n"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_shell_completion(shell, capsys):
     with pytest.raises(SystemExit) as stopped:

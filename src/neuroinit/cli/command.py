@@ -59,9 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if "--debug" in given:
             raise
-        print(f"neuroinit: {error}", file=sys.stderr)
+        print(f"neuroinit: {_line(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _line(error: Exception) -> str:
+    """One line about an error; with its type if the text alone says nothing."""
+    text = " ".join(str(error).split())
+    told = text and not isinstance(error, KeyError)  # such as "'weight'"
+    return text if told else f"{type(error).__name__} {text}".rstrip()
 
 
 def _show_warning(message: Warning | str, *place: object, **more: object) -> None:
