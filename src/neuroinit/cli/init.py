@@ -31,8 +31,8 @@ def init(
 ) -> None:
     """Optimize the initialization of a model and write it as a checkpoint.
 
-    Beside the checkpoint, it writes scales and history as JSON, and a report for a browser. Load
-    the checkpoint into a model with as many classes as the data has:
+    Beside the checkpoint, a method such as NIO writes scales and history as JSON, and a report for
+    a browser. Load the checkpoint into a model with as many classes as the data has:
     `model.load_state_dict(safetensors.torch.load_file("init.safetensors"))`
 
     A step of NIO takes about as long as a training step, and several times as long with a number

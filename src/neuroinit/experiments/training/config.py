@@ -35,7 +35,7 @@ class Config:
         milestones: Epochs at which the `step` schedule divides the learning rate by ten.
         warmup_epochs: Epochs of linear warmup.
         clip: Largest norm of the gradient; 0 for no clipping.
-        label_smoothing: Label smoothing of the cross entropy, from 0 to 1.
+        label_smoothing: Label smoothing of the cross entropy, at least 0 and below 1.
         augmentation: How training images are augmented.
         train_images: Use only this many training images. By default all.
         test_images: Use only this many test images. By default all.
