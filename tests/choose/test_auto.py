@@ -8,9 +8,8 @@ from torch import nn
 
 import neuroinit as ni
 from neuroinit.choose import decision
-from neuroinit.choose.auto import default_candidates, full_batches
+from neuroinit.choose.auto import default_candidates
 from neuroinit.choose.auto_result import START
-from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.model.problem import Problem
 from neuroinit.run import rollout
 from neuroinit.run.rollout import Outcome, Rollout
@@ -112,11 +111,6 @@ def test_one_batch_judges_in_parts():
         network(gain=1e4), learnable(1, 512), optimizer=sgd, budget=60, candidates=FEW
     )
     assert result.winner in FEW
-
-
-def test_batches_that_are_a_little_shorter_take_part():
-    batches = [*learnable(1, 32), *learnable(9, 31), *learnable(1, 3)]
-    assert [len(y) for _, y in full_batches(batches, SAMPLES_FIRST)] == [32, *[31] * 9]
 
 
 def test_nothing_trains():

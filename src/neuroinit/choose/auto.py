@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -15,11 +14,11 @@ from neuroinit.choose.auto_result import START, AutoResult
 from neuroinit.choose.tournament import Candidate, Tournament, rounds_of
 from neuroinit.common.batches import Batch
 from neuroinit.common.checks import check_count, check_names
-from neuroinit.common.layout import BatchLayout, Cut, batch_layout
+from neuroinit.common.layout import Cut, batch_layout
 from neuroinit.common.process.random_state import isolated, random_state, set_random_state
 from neuroinit.common.process.signals import allowed
 from neuroinit.common.progress import Progress
-from neuroinit.distributed.ranks import ALONE, Ranks, ranks
+from neuroinit.distributed.ranks import ranks
 from neuroinit.methods.base import Initialization
 from neuroinit.methods.classic.layers import EMBEDDINGS
 from neuroinit.methods.classic.schemes import TruncNormal
@@ -35,6 +34,7 @@ from neuroinit.model.arguments.optimizers import (
 from neuroinit.model.arguments.validation import check_batches, check_callables, check_values
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction
+from neuroinit.run.rollout import full_batches
 
 KEPT = 64  # most batches that are kept in memory
 BUDGET = 100  # training steps of all short trainings
@@ -151,13 +151,6 @@ def auto_(
         if all_ranks.rank == 0:
             log.info("auto_ applied %s: %s. %s", found.winner, found.verdict, found.costs())
     return found
-
-
-def full_batches(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
-    """Drop short batches, such as the last of a data loader, at equal places on every rank."""
-    full = [2 * layout.size(b) >= layout.size(batches[0]) for b in batches]
-    table = [json.loads(text) for text in ranks.texts(json.dumps(full))]
-    return [b for b, *kept in zip(batches, *table, strict=False) if all(kept)]
 
 
 def _check(candidates: object) -> None:

@@ -7,6 +7,7 @@ ranks. So parameters and scores are the same on all ranks.
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -175,6 +176,13 @@ class Rollout:
     @property
     def _point(self) -> Point:
         return self.problem.at_values(self.values)
+
+
+def full_batches(batches: list[Batch], layout: BatchLayout, ranks: Ranks = ALONE) -> list[Batch]:
+    """Drop short batches, such as the last of a data loader, at equal places on every rank."""
+    full = [2 * layout.size(b) >= layout.size(batches[0]) for b in batches]
+    table = [json.loads(text) for text in ranks.texts(json.dumps(full))]
+    return [b for b, *kept in zip(batches, *table, strict=False) if all(kept)]
 
 
 def split_batches(

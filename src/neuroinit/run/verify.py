@@ -45,7 +45,7 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.candidates import MOST, WHOLE, Candidate, candidates_of, with_gpt2
 from neuroinit.run.judging import Judge
 from neuroinit.run.results.result import Result
-from neuroinit.run.rollout import Outcome, Rollout, split_batches
+from neuroinit.run.rollout import Outcome, Rollout, full_batches, split_batches
 
 STEPS = 12  # steps of a training
 STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
@@ -89,6 +89,7 @@ def verified(
             Progress("verifying", total, progress and problem.ranks.rank == 0) as bar,
             problem.ranks.together(),
         ):
+            batches = full_batches(batches, problem.layout, problem.ranks)
             trainings = _ShortTrainings(problem, batches, optimizer, bar)
             if trainings.judge.start_fails:
                 candidates = with_gpt2(candidates, problem)

@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from neuroinit.common.layout import SAMPLES_FIRST
 from neuroinit.model.problem import Problem
-from neuroinit.run.rollout import Rollout
+from neuroinit.run.rollout import Rollout, full_batches
 from tests.run.verify.networks import learnable, sgd
 
 
@@ -45,3 +46,8 @@ def test_short_trainings_leave_the_gradients_of_sparse_embeddings_sparse():
     rollout = Rollout(problem, problem.original, lambda p: torch.optim.SparseAdam(p, lr=0.1))
     rollout.train(iter([batch] * 3), 3)
     assert rollout.losses[2] < rollout.losses[0]
+
+
+def test_batches_that_are_a_little_shorter_take_part():
+    batches = [(torch.zeros(size, 8), torch.zeros(size)) for size in (32, *[31] * 9, 3)]
+    assert [len(y) for _, y in full_batches(batches, SAMPLES_FIRST)] == [32, *[31] * 9]

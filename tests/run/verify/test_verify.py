@@ -100,6 +100,14 @@ def test_generators_are_used_once():
     assert result.verified
 
 
+@pytest.mark.parametrize("count", [2, 9])
+def test_a_last_batch_of_one_sample_is_left_out(count):
+    """As a data loader yields it. BatchNorm cannot train with it."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    batches = [*learnable(count), (torch.randn(1, 8), torch.zeros(1).long())]
+    assert ni.nio_(model, batches, optimizer=sgd).verified
+
+
 def test_a_short_run_still_keeps_enough_batches():
     batches = KeptBatches(list(range(40)))
     next(iter(batches))
