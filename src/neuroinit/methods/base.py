@@ -135,8 +135,8 @@ class Initialization:
         return self
 
     def fits(self, problem: Problem, size: int) -> bool:
-        """Whether a batch of this many samples is large enough."""
-        return True
+        """Whether a batch of this many samples is large enough: two with BatchNorm."""
+        return size >= (2 if problem.batch_norms else 1)
 
     def resolve(self, problem: Problem, batch: Batch) -> Initialization:
         """A copy with every automatic setting replaced by its value, found on the first batch."""

@@ -121,10 +121,6 @@ class MetaInit(Method):
             return scales, self.update.init(scales)
         return scales, {"velocity": torch.zeros_like(scales)}
 
-    def fits(self, problem: Problem, size: int) -> bool:
-        """Whether there is a sample; two with BatchNorm."""
-        return size >= (2 if problem.batch_norms else 1)
-
     def step(
         self, problem: Problem, batch: Batch, plan: Plan, engine: Engine, position: Position
     ) -> Step:

@@ -32,3 +32,13 @@ def test_small_batches_of_different_lengths_give_fewer_sub_batches():
 def test_a_single_sample_is_refused():
     with pytest.raises(ValueError, match="A batch of 1 samples cannot be cut into `sub_batches"):
         ni.optimize(network(), batches_of(1, 1), method=ni.NIO(steps=1))
+
+
+@pytest.mark.parametrize("method", [ni.LSUV(), ni.SmallBranches(), ni.MetaInit(steps=1)])
+def test_a_batch_of_one_sample_does_not_measure_batch_norm(method, digits_like):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    inputs, targets = digits_like[1]
+    batches = [digits_like[0], (inputs[:1], targets[:1])]
+    result = ni.optimize(model, batches, method=method)
+    assert result.before is not None
+    assert not result.held_out
