@@ -85,6 +85,24 @@ def test_batch_norm_and_other_losses():
     assert found["flops"] == 2 * (36 * 9 * 4 + 144 * 3)
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 12)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        query, key, value = self.project(x + 0.1 * torch.randn_like(x)).chunk(3, -1)
+        return self.head(F.scaled_dot_product_attention(query, key, value).mean(1))
+
+
+def test_operations_are_those_of_one_pass_with_attention():
+    """Passes that draw random numbers may be repeated; torch does not count fused attention."""
+    batch = torch.randn(6, 5, 4), torch.randint(3, (6,))
+    expected = 2 * (5 * 4 * 12 + 2 * 5 * 5 * 4 + 4 * 3)
+    assert ni.score(Attention(), batch, "flops") == {"flops": expected}
+
+
 @pytest.mark.parametrize("metrics", [["cosine"], [], "speed"])
 def test_unknown_metrics_are_one_clear_error(model, batch, metrics):
     with pytest.raises(ValueError, match=r"Parameter `metrics` should be some of 'gradcosine'"):

@@ -140,7 +140,8 @@ def _flops(scored: _ScoredModel) -> float:
     with isolated():
         problem = Problem(scored.model, scored.loss_fn, scored.compute_loss, layout=scored.layout)
         point, prepared = problem.at(problem.unit_scales), problem.prepare(scored.batch)
-        with point.session() as session:
+        problem.traits.seed_passes()  # a pass that draws random numbers is not repeated
+        with point.session(second_order=True) as session:  # torch does not count fused attention
             try:
                 with torch.no_grad(), FlopCounterMode(display=False) as counter:
                     session.loss(prepared)
