@@ -56,7 +56,8 @@ class CommonFactor(Rule):
     The factor is found by steps of ``lr`` in its logarithm and by bisection, one batch per step. If
     there is none between 1/100 and 100, nothing changes. If steps or batches run out first, the
     best factor that was tried is used, which may be 1. Biases, gains and other tensors with one
-    dimension are never changed. Only first-order gradients are needed.
+    dimension are never changed, nor are weights whose gradient is zero on the first batch, such as
+    those before dead ReLUs. Only first-order gradients are needed.
 
     The four numbers do not depend on the number of classes. They were chosen on one half of the
     networks of a suite and tried on the other (``docs/evidence/defaults.md``).
