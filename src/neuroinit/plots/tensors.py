@@ -186,8 +186,9 @@ def both_sides(result: Result) -> tuple[GradientStats, GradientStats]:
     """
     if result.before is None or result.after is None:
         raise ValueError(
-            "Before or after is missing from this result: its gradients were not finite, or the "
-            "run did not finish. Draw one side with `layers(result.after)`."
+            "Before or after is missing from this result: there was no loss, its gradients were "
+            "not finite, or the run did not finish. Draw one side, such as `result.before`, if "
+            "there is one."
         )
     return result.before, result.after
 
