@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroinit.common.batches import Interval
+from neuroinit.common.graphs import graph_nodes
 from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
 from neuroinit.kernels.context import PieceParameters
 from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
@@ -59,12 +60,29 @@ class Session(Evaluation):
         The caller checks whether it is finite, because this check synchronizes with the device.
 
         Raises:
-            ValueError: If the loss has no graph.
+            ValueError: If the loss has no graph, or the model does not use the point's values.
         """
         check_graph(loss)
+        self.problem.traits.find("parameters in modules", lambda: self._reads_modules(loss))
         tensors = self.point.tensors(names)
         found = self.gradient_by(loss, tensors, create_graph, retain_graph)
         return zeros_if_missing(found, tensors)
+
+    def _reads_modules(self, loss: Tensor) -> bool:
+        """Raise if the graph of a loss has a parameter in place of the point's value."""
+        replaced = {id(p): n for n, p in self.problem.parameters.items()}
+        for value in self.point.values.values():
+            replaced.pop(id(value), None)
+        for node in graph_nodes([loss]):
+            name = replaced.get(id(getattr(node, "variable", None)))
+            if name is not None:
+                raise ValueError(
+                    f"The forward pass uses `{name}` through another reference than the attribute "
+                    "of the module that holds it, so it cannot be scaled there. Read it as an "
+                    "attribute of its module in `forward`, or keep such tensors in an "
+                    "`nn.ParameterList`."
+                )
+        return True
 
     def gradient_by(
         self,

@@ -13,6 +13,7 @@ Outcome = TypeVar("Outcome")
 Trait = Literal[
     "independent",  # the loss of a sample does not depend on the other samples
     "independent if ragged",  # the same for ragged batches
+    "parameters in modules",  # the model reads its parameters as attributes of their modules
     "separable",  # one pass over several pieces gives the gradient of each
     "targets in losses",  # the targets enter loss functions of torch only
     "spreadable",  # the samples of a batch can be spread over the ranks of a sharded model

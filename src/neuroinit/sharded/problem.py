@@ -168,6 +168,7 @@ class ShardedProblem(Problem):
         super().__init__(model, loss_fn, compute_loss, selection, autocast, layout=layout)
         for trait in ("independent", "independent if ragged", "separable"):
             self.traits.note(trait, False)
+        self.traits.note("parameters in modules", True)  # values are copied into the parameters
         self.traits.seed_passes()
         self.copies = {n: replicas(p, shards.world) for n, p in self.parameters.items()}
 

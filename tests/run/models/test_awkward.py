@@ -91,8 +91,14 @@ def test_a_parameter_used_past_its_module_is_an_error():
         def forward(self, x):
             return F.linear(self.body[:2](x), self.direct[0])
 
-    with pytest.raises(ValueError, match=r"uses `body.2.weight` through another reference"):
-        ni.optimize(Sneaky(), [batch_of()], method=OVERLAP)
+    for run in (
+        lambda model: ni.optimize(model, [batch_of()], method=OVERLAP),
+        lambda model: ni.optimize(model, [batch_of()]),
+        lambda model: ni.gradient_stats(model, batch_of()),
+        lambda model: ni.score(model, batch_of()),
+    ):
+        with pytest.raises(ValueError, match=r"uses `body.2.weight` through another reference"):
+            run(Sneaky())
 
 
 def test_frozen_embeddings_with_a_largest_norm_keep_their_values():

@@ -38,21 +38,20 @@ def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forwa
     ):
         (loss,) = session.losses(batch, [piece], one_forward)
         gradient = session.gradient(loss, point.problem.differentiated, create_graph=True)
-        custom = _check_graph(point.problem, gradient)
+        custom = _check_graph(gradient)
         del loss, gradient
     if custom:
         _check_custom_functions(point, batch, sorted(custom))
 
 
-def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
-    """Raise if the graph has a function that cannot be differentiated, or an unscaled parameter.
+def _check_graph(gradient: Sequence[Tensor]) -> set[str]:
+    """Raise if the graph has a function that cannot be differentiated.
 
-    ``torch.autograd.grad`` would return a wrong derivative for both without an error.
+    ``torch.autograd.grad`` would return a wrong derivative without an error.
 
     Returns:
         The names of the user's own autograd functions in the graph.
     """
-    originals = {id(p): n for n, p in problem.parameters.items()}
     custom: set[str] = set()
     for node in graph_nodes(gradient):
         kind = node.name()
@@ -60,13 +59,6 @@ def _check_graph(problem: Problem, gradient: Sequence[Tensor]) -> set[str]:
             raise RuntimeError(no_double_backward("A function marked `@once_differentiable`"))
         if kind.startswith("CheckpointFunction"):
             raise RuntimeError(REENTRANT)
-        name = originals.get(id(getattr(node, "variable", None)))
-        if name is not None:
-            raise ValueError(
-                f"The forward pass uses `{name}` through another reference than the attribute of "
-                "the module that holds it, so it cannot be scaled there. Read it as an attribute "
-                "of its module in `forward`, or keep such tensors in an `nn.ParameterList`."
-            )
         if _is_custom(node):
             custom.add(type(node).__name__.removesuffix("Backward"))
     return custom
