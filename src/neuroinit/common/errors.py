@@ -103,6 +103,9 @@ REENTRANT = (
 )
 
 
+LACKS = "has no double backward"
+
+
 @contextmanager
 def named_operator(message: Callable[..., str] | None = None) -> Iterator[None]:
     """Replace torch's errors about a missing double backward by one that names the operator.
@@ -120,6 +123,8 @@ def named_operator(message: Callable[..., str] | None = None) -> Iterator[None]:
             raise RuntimeError(message(f"`{match['name']}`")) from error
         if "use_reentrant" in str(error):
             raise RuntimeError(REENTRANT) from error
+        if LACKS in str(error):  # a message of this module
+            raise
         if "double backward" in str(error) or "once_differentiable" in str(error):
             raise RuntimeError(message("An operator", str(error))) from error
         raise
@@ -128,7 +133,7 @@ def named_operator(message: Callable[..., str] | None = None) -> Iterator[None]:
 def in_loss_with_gradient(operator: str, detail: str = "") -> str:
     """The message if a loss takes a gradient through an operator without double backward."""
     return (
-        f"{operator} has no double backward, which a loss that takes a gradient itself needs, in "
+        f"{operator} {LACKS}, which a loss that takes a gradient itself needs, in "
         f"training as well{f' (torch says: {detail})' if detail else ''}. Replace it by operators "
         f"that compute the same{_replacement(operator)}."
     )
@@ -138,7 +143,7 @@ def no_double_backward(operator: str, detail: str = "") -> str:
     """The message for an operator that can be differentiated only once."""
     help = _replacement(operator)
     return (
-        f"{operator} of this model has no double backward, which the derivative by the scales "
+        f"{operator} of this model {LACKS}, which the derivative by the scales "
         f"needs{f' (torch says: {detail})' if detail else ''}. Replace it for the initialization "
         f"by operators that compute the same{help}, or pass `engine='differences'`, which needs "
         "first derivatives only and is approximate."
