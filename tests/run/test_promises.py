@@ -49,6 +49,22 @@ def test_measures_leave_the_model_bit_identical(found):
     assert_unchanged(before, model)
 
 
+def test_a_generator_of_the_model_is_restored(digits_like):
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.generator = nn.Linear(4, 3), torch.Generator()
+
+        def forward(self, x):
+            return self.linear(x) + torch.rand(3, generator=self.generator)
+
+    model = Noisy()
+    state = model.generator.get_state()
+    first = ni.optimize(model, digits_like, method=METHOD)
+    assert torch.equal(model.generator.get_state(), state)
+    assert ni.optimize(model, digits_like, method=METHOD).scales == first.scales
+
+
 def test_apply_changes_the_scaled_parameters_and_nothing_else(found):
     model, batches = build(found)
     result = ni.optimize(model, batches, found.loss_fn, METHOD, found.compute_loss)

@@ -80,13 +80,14 @@ _CONSTANT = {bool, int, float, str, tuple, type(None), OrderedDict}
 
 
 class _Saved:
-    """The attributes of modules, and copies of the containers and tensors among them."""
+    """The attributes of modules; copies of the containers, tensors and generators among them."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
         self.tables: list[tuple[dict[str, Any], dict[str, Any]]] = []  # torch's are of many types
         self.sequences: list[tuple[list[object], list[object]]] = []
         self.sets: list[tuple[set[object], set[object]]] = []
         self.tensors: list[tuple[Tensor, Tensor]] = []
+        self.generators: list[tuple[torch.Generator, Tensor]] = []
         for module in modules:
             self._add(module)
 
@@ -107,6 +108,8 @@ class _Saved:
                 self.sets.append((value, value.copy()))
             elif isinstance(value, Tensor) and not value.requires_grad:
                 self.tensors.append((value, value.clone()))
+            elif kind is torch.Generator:
+                self.generators.append((value, value.get_state()))
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -123,3 +126,5 @@ class _Saved:
             members.update(kept)
         for tensor, values in self.tensors:
             tensor.copy_(values)
+        for generator, state in self.generators:
+            generator.set_state(state)
