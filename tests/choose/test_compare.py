@@ -202,6 +202,11 @@ def test_random_batches_have_the_statistics_of_the_example():
     assert set(labels.tolist()) == {0, 1, 2, 3}
 
 
+def test_a_shape_has_positive_sizes():
+    with pytest.raises(ValueError, match=r"`example\[1\]` should be an int of at least 1"):
+        ni.random_batches((4, -1), classes=3)
+
+
 def test_random_tokens_stay_in_the_vocabulary():
     inputs, _ = next(iter(ni.random_batches(torch.tensor([[0, 6], [3, 2]]), classes=2)))
     assert inputs.dtype == torch.long

@@ -194,6 +194,8 @@ def test_apply_to_another_model(small_model, digits_like):
     result = ni.optimize(small_model, digits_like, method=ni.NIO(steps=1))
     with pytest.raises(ValueError, match=r"no parameter `0.weight`"):
         result.apply_(nn.Linear(4, 3))
+    with pytest.raises(TypeError, match=r"`model` should be a torch.nn.Module"):
+        result.apply_(small_model.state_dict())
 
 
 CALLS = {

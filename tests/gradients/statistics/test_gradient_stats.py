@@ -120,6 +120,11 @@ def test_bad_arguments(small_model, digits_like, arguments, error, message):
         ni.gradient_stats(small_model, digits_like[0], **arguments)
 
 
+def test_a_smoothness_is_positive(small_model, digits_like):
+    with pytest.raises(ValueError, match="`smoothness` should be a finite number > 0"):
+        ni.gradient_stats(small_model, digits_like[0]).theta(-1.0)
+
+
 def test_repr_reads_at_a_glance(small_model, digits_like):
     text = repr(ni.gradient_stats(small_model, digits_like[0], F.cross_entropy, 4))
     assert text.startswith("GradientStats(4 sub-batches: loss=")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch
+from neuroinit.common.checks import check_number
 from neuroinit.common.tensors import tensor_grams, to_cpu_double, to_host
 from neuroinit.gradients import measures
 from neuroinit.gradients.passes.first_order import gradient_rows
@@ -114,6 +115,7 @@ class GradientStats:
 
     def theta(self, smoothness: float = 1.0) -> float:
         """The bound of Eq. 4 for a smoothness ``H``."""
+        check_number("smoothness", smoothness, 0.0)
         return float(measures.theta(self.norms, self.cosines, smoothness))
 
     def __repr__(self) -> str:

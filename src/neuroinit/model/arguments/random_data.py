@@ -74,6 +74,8 @@ def random_batches(
                 "Parameter `example` should be a batch of inputs, one tensor, or a shape such as "
                 f"`(64, 3, 32, 32)`. Found a `{type(example).__name__}`."
             )
+        for k, length in enumerate(example):
+            check_count(f"example[{k}]", length, 1)
         example, moments = torch.zeros(tuple(example), device="cpu"), (0.0, 1.0)
     if example.dim() == 0 or example.numel() == 0:
         raise ValueError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import nn
 
-from neuroinit.common.checks import check_choice
+from neuroinit.common.checks import check_choice, check_instance
 from neuroinit.common.errors import listed, warn
 from neuroinit.common.files import write_text
 from neuroinit.common.process.signals import deferred
@@ -120,9 +120,11 @@ class Result(Reported):
             The model.
 
         Raises:
+            TypeError: If this is no module.
             ValueError: If a scaled parameter is missing, or the result was applied before. The
                 model is then unchanged.
         """
+        check_instance("model", model, nn.Module, "a torch.nn.Module")
         check_not_fsdp1(model)
         reshard(model)
         parameters = dict(unwrap(model).named_parameters())
