@@ -69,6 +69,8 @@ def test_wrong_options_are_refused_when_the_callback_is_made(callback):
         callback(stepz=3)
     with pytest.raises(ValueError, match="Parameter `steps`"):
         callback(steps=0)
+    with pytest.raises(TypeError, match="`verify` should be `True`, `False` or `None`"):
+        callback(verify="no")
 
 
 @pytest.mark.filterwarnings(*lightning_parts.QUIET)

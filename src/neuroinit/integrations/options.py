@@ -92,9 +92,11 @@ def callback_settings(
         verify: See :class:`CallbackSettings`.
 
     Raises:
-        TypeError: If an option is unknown, or if there is a ``method`` next to a field of NIO or
-            ``verify=True``.
+        TypeError: If an option is unknown or of a wrong type, or if there is a ``method`` next to a
+            field of NIO or ``verify=True``.
     """
+    if verify is not None:
+        check_instance("verify", verify, bool, "`True`, `False` or `None`")
     fields = sorted(given.keys() & NIOFields.__annotations__.keys())
     if method is not None and fields:
         raise TypeError(
