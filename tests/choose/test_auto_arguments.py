@@ -33,6 +33,20 @@ def test_data_that_is_not_finite_is_named(where):
         ni.auto_(network(), batches, optimizer=sgd, budget=20, candidates=FEW)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors(layout):
+    batch = torch.nested.nested_tensor([torch.randn(n, 4) for n in (2, 3, 5, 4)], layout=layout)
+
+    def compute_loss(model, batch):
+        return torch.stack([model(part).mean().square() for part in batch.unbind()])
+
+    result = ni.auto_(
+        nn.Linear(4, 3), [batch] * 4, optimizer=sgd, compute_loss=compute_loss, budget=40
+    )
+    assert result.steps
+
+
 def test_a_function_that_takes_other_parameters():
     model = network()
     before = snapshot(model)

@@ -145,4 +145,5 @@ def check_finite_parameters(parameters: Mapping[str, Tensor]) -> None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(tensor.detach()).all())
+    parts = tensor.unbind() if tensor.is_nested else (tensor,)  # torch cannot test nested ones
+    return all(bool(torch.isfinite(part.detach()).all()) for part in parts)
