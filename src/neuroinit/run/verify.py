@@ -40,6 +40,7 @@ from neuroinit.distributed.ranks import ranks
 from neuroinit.gradients.statistics.both import measure_with_agreement_if_possible
 from neuroinit.methods.small_branches import SmallBranches
 from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
+from neuroinit.model.arguments.validation import check_values
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.candidates import MOST, WHOLE, Candidate, candidates_of, with_gpt2
@@ -89,6 +90,7 @@ def verified(
             Progress("verifying", total, progress and problem.ranks.rank == 0) as bar,
             problem.ranks.together(),
         ):
+            check_values(batches)
             batches = full_batches(batches, problem.layout, problem.ranks)
             trainings = _ShortTrainings(problem, batches, optimizer, bar)
             if trainings.judge.start_fails:

@@ -108,6 +108,14 @@ def test_a_last_batch_of_one_sample_is_left_out(count):
     assert ni.nio_(model, batches, optimizer=sgd).verified
 
 
+def test_data_that_is_not_finite_is_named():
+    """Otherwise every training would fail, and nothing would be applied."""
+    first, (inputs, targets), *others = learnable(10)
+    batches = [first, (inputs.clone().fill_(torch.nan), targets), *others]
+    with pytest.raises(ValueError, match="Batch 1 is not finite"):
+        ni.nio_(network(), batches, optimizer=sgd)
+
+
 def test_a_short_run_still_keeps_enough_batches():
     batches = KeptBatches(list(range(40)))
     next(iter(batches))
