@@ -166,6 +166,7 @@ def test_printing_leaves_the_random_state(digits_like, monkeypatch):
         ({"batches": []}, "yields nothing"),
         ({"seeds": 3}, "`seeds`"),
         ({"seeds": []}, "`seeds`"),
+        ({"seeds": [2**70]}, "`seeds`"),
         ({"methods": ["nio"]}, "`methods` should hold initializations"),
         ({"train": 3}, "`train` should be callable"),
         ({"engine": "kept"}, "`engine` should be one of"),

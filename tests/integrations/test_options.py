@@ -55,6 +55,24 @@ def test_a_method_and_its_fields_are_one_clear_error(callback):
     assert callback(method=ni.NIO(), engine="stream").settings.options == {"engine": "stream"}
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"engine": "fast"},
+        {"microbatch": 0},
+        {"memory_limit": 0},
+        {"autocast": torch.float16},
+        {"on_step": 3},
+        {"checkpoint_every": 0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("callback", CALLBACKS)
+def test_bad_options_are_refused_before_the_fit(callback, option):
+    with pytest.raises((TypeError, ValueError), match=f"`{next(iter(option))}"):
+        callback(**option)
+
+
 @pytest.mark.parametrize("callback", CALLBACKS)
 def test_a_method_is_not_verified(callback):
     with pytest.raises(TypeError, match=r"`verify = True` is for NIO.*without `method`"):

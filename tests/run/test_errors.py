@@ -223,3 +223,12 @@ def test_a_warning_about_the_optimizer_points_at_the_caller(small_model, digits_
     with pytest.warns(UserWarning, match="A scheduler has set") as caught:
         nio_(small_model, digits_like, optimizer=sgd, steps=2)
     assert [w.filename for w in caught] == [__file__]
+
+
+def test_a_sum_over_samples_is_told():
+    batches = [(torch.randn(8, 4), torch.randint(3, (8,))) for _ in range(2)]
+    with pytest.warns(UserWarning, match=r"sum over samples.*reduction='mean'"):
+        nio_(nn.Linear(4, 3), batches, nn.CrossEntropyLoss(reduction="sum"), progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nio_(nn.Linear(4, 3), batches, nn.CrossEntropyLoss(), progress=False)

@@ -94,6 +94,8 @@ def checked_seeds(seeds: object) -> list[int]:
         raise TypeError(
             f"Parameter `seeds` should be a list of ints such as `[0, 1, 2]`. Found `{seeds!r}`."
         )
+    if not all(-(2**63) <= seed < 2**64 for seed in found):  # as `torch.manual_seed`
+        raise ValueError(f"Parameter `seeds` should be 64-bit integers. Found `seeds = {found}`.")
     return found
 
 

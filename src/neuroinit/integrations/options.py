@@ -19,7 +19,7 @@ from neuroinit.methods.nio.fields import NIOFields
 from neuroinit.methods.nio.method import NIO
 from neuroinit.model.arguments.optimizers import ParameterGroup, family_of, rate_of
 from neuroinit.model.problem import ComputeLoss
-from neuroinit.run.optimize import optimize
+from neuroinit.run.optimize import check_run, optimize
 from neuroinit.run.optimize_verified import optimize_verified
 from neuroinit.run.options import OptimizeOptions, RunOptions, method_and_options, shows_options
 from neuroinit.run.results.result import Result
@@ -110,6 +110,7 @@ def callback_settings(
     nio, options = method_and_options("InitCallback", NIO, CallbackOptions, given)
     found: Initialization = nio if method is None else method
     check_instance("method", found, Initialization, "a method such as `NIO()`")
+    check_run(found, options)
     return CallbackSettings(found, method is None, verify, options)
 
 

@@ -31,6 +31,7 @@ from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.engine_choice import AUTO, ENGINES, Schedule
 from neuroinit.run.loop.checkpoint import Checkpoint
 from neuroinit.run.loop.run import OnStep, Run
+from neuroinit.run.options import RunOptions
 from neuroinit.run.results.result import Result
 from neuroinit.sharded.problem import ShardedProblem
 
@@ -116,10 +117,19 @@ def optimize(
     all_ranks = _ranks(model, method)
     with isolated(), closing(all_ranks), all_ranks.together():
         batches = _data(batches, example, compute_loss)
-        _check(method, engine, microbatch, memory_limit, on_step)
+        check_instance("method", method, Initialization, "a method such as `NIO()`")
+        check_run(
+            method,
+            {
+                "engine": engine,
+                "microbatch": microbatch,
+                "memory_limit": memory_limit,
+                "on_step": on_step,
+                "autocast": autocast,
+                "checkpoint_every": checkpoint_every,
+            },
+        )
         check_batches(batches, pairs=loss_fn is not None and compute_loss is None)
-        check_autocast(autocast)
-        check_count("checkpoint_every", checkpoint_every, 1)
         schedule = Schedule(ENGINES.get(engine), microbatch)
         layout = batch_layout(cut, batch_dim, targets)
         with closing(Checkpoint(checkpoint, checkpoint_every, all_ranks)) as saved:
@@ -193,17 +203,17 @@ def _problem(
     return ShardedProblem(model, loss_fn, compute_loss, selection, ranks, autocast, layout)
 
 
-def _check(
-    method: Initialization, engine: str, microbatch: object, memory_limit: object, on_step: object
-) -> None:
-    check_instance("method", method, Initialization, "a method such as `NIO()`")
-    check_engine(engine, method)
-    if microbatch is not None:
+def check_run(method: Initialization, options: RunOptions) -> None:
+    """Raise for options of a run that are out of range."""
+    check_engine(options.get("engine", AUTO), method)
+    if (microbatch := options.get("microbatch")) is not None:
         check_count("microbatch", microbatch, 1)
-    if memory_limit is not None:
+    if (memory_limit := options.get("memory_limit")) is not None:
         check_count("memory_limit", memory_limit, 1, "of bytes")
-    if on_step is not None:
+    if (on_step := options.get("on_step")) is not None:
         check_callable("on_step", on_step)
+    check_autocast(options.get("autocast"))
+    check_count("checkpoint_every", options.get("checkpoint_every", 1), 1)
 
 
 def check_engine(engine: str, method: Initialization | None) -> None:

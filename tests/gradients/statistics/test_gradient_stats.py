@@ -162,3 +162,10 @@ def test_small_batches_have_fewer_sub_batches_by_default(samples, count):
 def test_a_method_next_to_what_it_sets(small_model, digits_like, given):
     with pytest.raises(TypeError, match=r"`method` and one of `sub_batches`.*leave `method` out"):
         ni.gradient_stats(small_model, digits_like[0], method=ni.NIO(), **given)
+
+
+def test_a_loader_is_not_a_batch():
+    data = torch.utils.data.TensorDataset(torch.randn(8, 4), torch.randint(3, (8,)))
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    with pytest.raises(TypeError, match=r"next\(iter\(loader\)\)"):
+        ni.gradient_stats(nn.Linear(4, 3), loader)

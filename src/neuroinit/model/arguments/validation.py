@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.data import DataLoader
 
 from neuroinit.common.batches import Batch, map_tensors
 from neuroinit.common.checks import check_callable
-from neuroinit.common.errors import listed
+from neuroinit.common.errors import listed, warn
 
 
 def mean_loss(loss: object, size: int) -> Tensor:
@@ -71,6 +72,8 @@ def check_values(batches: Sequence[Batch]) -> None:
 
 def check_pair(batch: Batch) -> None:
     """Raise for a batch that is not a pair ``(inputs, targets)``."""
+    if isinstance(batch, DataLoader):
+        raise TypeError("Found a DataLoader in place of a batch. Pass `next(iter(loader))`.")
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise TypeError(
             f"A batch of type `{type(batch).__name__}`"
@@ -97,6 +100,11 @@ def check_callables(
         if value is not None:
             check_callable(name, value)
             _check_no_class(name, value)
+    if getattr(loss_fn, "reduction", "mean") == "sum":
+        warn(
+            f"`loss_fn = {loss_fn!r}` is a sum over samples, so its gradients grow with the batch. "
+            "The methods are for means: use `reduction='mean'`."
+        )
     if compute_loss is not None and loss_fn not in (None, F.cross_entropy):  # not the default
         raise TypeError(
             f"Found `loss_fn = {loss_fn!r}` and `compute_loss`, which computes the loss alone. "
@@ -129,7 +137,10 @@ def check_parameters(named: Mapping[str, Tensor], takes_part: Callable[[str], bo
         )
     bad = [n for n, p in named.items() if p.is_complex() and p.requires_grad and takes_part(n)]
     if bad:
-        raise ValueError(f"These parameters are complex: {listed(bad)}. Exclude them first.")
+        raise ValueError(
+            f"These parameters are complex: {listed(bad)}. "
+            "Complex parameters are not supported; methods such as `NIO` can `exclude` them."
+        )
     bad = [n for n, p in named.items() if p.is_meta]
     if bad:
         raise ValueError(
