@@ -205,9 +205,15 @@ def _defaults() -> str:
 
 
 def _layer_factors() -> str:
-    from benchmarks.defaults import agreement_ascent, candidates, layer_factors, rate_tables
+    from benchmarks.defaults import (
+        agreement_ascent,
+        auto_checks,
+        candidates,
+        layer_factors,
+        rate_tables,
+    )
 
-    own = candidates.table(), candidates.shares(), rate_tables.table()
+    own = candidates.table(), candidates.shares(), rate_tables.table(), auto_checks.table()
     return "\n\n".join([layer_factors.tables(), agreement_ascent.table(), *own])
 
 

@@ -133,7 +133,7 @@ def decides(errors: float, check: bool) -> Callable[[Row], str]:
 RULES: dict[str, Callable[[Row], str]] = {
     "as it is": lambda row: "own",
     "ahead by 2 standard errors, and at twice the learning rate": decides(2, True),
-    "ahead by 2 standard errors": decides(2, False),
+    "**ahead by 2 standard errors**": decides(2, False),
     "ahead by 1 standard error, and at twice the learning rate": decides(1, True),
     "ahead by 1 standard error": decides(1, False),
     "the best, always": lambda row: "best" if "best" in row else "own",
