@@ -24,6 +24,7 @@ from neuroinit.model.arguments.validation import check_batches
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import LossFunction
 from neuroinit.run.candidates import BRANCHES, LAYERS, WHOLE
+from neuroinit.run.loop.closing import without_statistics
 from neuroinit.run.optimize import optimize
 from neuroinit.run.options import OptimizeOptions
 from neuroinit.run.results.result import Result
@@ -108,7 +109,7 @@ def _alternatives(
     passed = cast(OptimizeOptions, {k: v for k, v in options.items() if k in PASSED})
     passed["progress"] = False
     found = {}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), without_statistics():  # those of the winner are measured later
         warnings.simplefilter("ignore", UserWarning)  # the method has warned
         for name, alternative in tried.items():
             with suppress(ValueError):  # not possible for this model or its batches

@@ -136,7 +136,7 @@ class _ShortTrainings:
     def measured(self, candidate: Candidate, batches: list[Batch]) -> Candidate:
         """The candidate with statistics before and after of its own scales."""
         found, problem = candidate.result, self.problem
-        if candidate.scales == found.scales:
+        if found.before is not None and candidate.scales == found.scales:
             return candidate
         held_out = len(found.history) < len(batches)
         batch = problem.prepare(batches[len(found.history) if held_out else -1])

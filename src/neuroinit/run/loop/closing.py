@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -22,6 +25,24 @@ from neuroinit.version import __version__
 
 FAR_ABOVE = 10.0  # warn if the last norm is above this multiple of the bound
 SMALL, TOGETHER = 2**16, 128  # most entries of a small tensor; small tensors hashed together
+
+
+_MEASURES = ContextVar("runs measure statistics", default=True)
+
+
+@contextmanager
+def without_statistics() -> Iterator[None]:
+    """A context in which results have no statistics before and after."""
+    token = _MEASURES.set(False)
+    try:
+        yield
+    finally:
+        _MEASURES.reset(token)
+
+
+def wants_statistics(problem: Problem) -> bool:
+    """Whether a run measures the gradients before and after."""
+    return problem.has_loss and _MEASURES.get()
 
 
 def measured(point: Point, batch: Batch, now: RunState) -> GradientStats | None:

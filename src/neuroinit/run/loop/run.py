@@ -27,6 +27,7 @@ from neuroinit.run.loop.closing import (
     conclusion,
     make_result,
     measured,
+    wants_statistics,
     warn_of_the_bound,
 )
 from neuroinit.run.loop.state import RunState
@@ -227,7 +228,7 @@ class Run:
     def _finish(self, supply: Supply, last: Batch, stopped: str) -> Result:
         """Statistics before and after, on a held-out batch if there is one."""
         problem, now = self.problem, self.now
-        if not problem.has_loss:
+        if not wants_statistics(problem):
             check_ranks(self.ranks, now.scales)
             return make_result(problem, now, stopped)
         spare = supply.take(now.method, first=not now.history)
