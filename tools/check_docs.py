@@ -175,8 +175,8 @@ def _trainability(suite_name: str) -> str:
     from benchmarks.trainability.suites import SUITES
 
     suite = SUITES[suite_name]
-    others = (*PRESENT, "nio_ with branches", "nio_ with layers and branches")
-    methods = [m for m in METHODS if m not in others]
+    forms = "nio_ with branches", "nio_ with layers and branches", "auto_ by what is learned"
+    methods = [m for m in METHODS if m not in (*PRESENT, *forms)]
     wanted = jobs(suite, methods, ["*"], range(suite.seeds))
     rows = [row for row in read(suite.results) if row["method"] in methods]
     rows = [row for row in rows if row["seed"] < suite.seeds]
