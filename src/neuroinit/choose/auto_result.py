@@ -59,7 +59,8 @@ class AutoResult(Reported):
         winner: Name of the candidate that was applied; ``"the start itself"`` if none was better.
         candidates: One record per candidate.
         verdict: The reason for the choice, in one sentence.
-        results: The results that were applied, in order; empty if the model was left alone.
+        results: The results that were applied, in order, without statistics before and after;
+            empty if the model was left alone.
         steps: Training steps of all short trainings.
         cost: Total time, in units of a training step.
         budget: Largest number of training steps of all short trainings; ``None`` if unknown.

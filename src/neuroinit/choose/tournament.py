@@ -26,6 +26,7 @@ from neuroinit.methods.base import Initialization
 from neuroinit.model.arguments.optimizers import OptimizerLike
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
 from neuroinit.run.judging import Judge
+from neuroinit.run.loop.closing import without_statistics
 from neuroinit.run.optimize import optimize
 from neuroinit.run.options import OptimizeOptions
 from neuroinit.run.results.result import Result
@@ -140,12 +141,11 @@ class Tournament:
             return results, self._values()
 
     def _run(self, method: Initialization) -> Result:
-        """Run a method, with the loss if it needs one; without, no statistics are measured."""
-        if not method.steps:
-            return optimize(self.model, (), None, method, progress=False)
-        needed = method.needs_loss or self.options["compute_loss"] is not None
-        loss_fn = self.loss_fn if needed else None
-        return optimize(self.model, self.training, loss_fn, method, **self.options)
+        """Run a method; its short training says more than statistics before and after."""
+        with without_statistics():
+            if not method.steps:
+                return optimize(self.model, (), None, method, progress=False)
+            return optimize(self.model, self.training, self.loss_fn, method, **self.options)
 
     def _values(self) -> dict[str, Tensor]:
         return {n: at_least_float32(p.detach().clone()) for n, p in self.model.named_parameters()}
