@@ -47,7 +47,6 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and its name in 
     "WRN-10-1": (wide_resnet, "wrn28-10"),
     "ResNet-8, long": (resnet, "resnet110"),
     "WRN-10-1, long": (wide_resnet, "wrn28-10"),
-    "DenseNet-10, long": (densenet, "densenet100"),
 }
 EPOCHS = {
     network: 30 if "long" in network else 5 if network == "ResNet-8" else 3 for network in NETWORKS
@@ -153,9 +152,7 @@ def jobs() -> list[Job]:
 def _lasting() -> list[Job]:
     """Do the gains of three epochs without BatchNorm last?"""
     return [
-        Job(f"{network}, long", NORMS[1], start, seed)
-        for network in ("WRN-10-1", "DenseNet-10")
+        Job("WRN-10-1, long", NORMS[1], start, seed)
         for seed in range(SEEDS)
         for start in ("Kaiming", "nio_(optimizer=)", TAU)
-        if start != TAU or network == "WRN-10-1"
     ]
