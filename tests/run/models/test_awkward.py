@@ -227,7 +227,8 @@ def test_autocast_around_the_call_changes_nothing():
 
 
 @pytest.mark.parametrize("found", ZOO[::4], ids=lambda c: c.name)
-def test_statistics_do_not_depend_on_how_many_gradients_are_held(found):
+def test_statistics_do_not_depend_on_how_many_gradients_are_held(found, monkeypatch):
+    monkeypatch.setattr("neuroinit.gradients.statistics.gradient_stats.FEW", 0)
     torch.manual_seed(0)
     problem = Problem(found.build(), found.loss_fn, found.compute_loss)
     point, batch = problem.at(problem.unit_scales), problem.prepare(found.batch(12))

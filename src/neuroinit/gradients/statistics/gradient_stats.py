@@ -20,6 +20,7 @@ from neuroinit.model.point import Point
 from neuroinit.model.problem import Problem
 
 ALL = 2**62  # entries of gradients held at once: no limit
+FEW = 2**23  # entries of gradients that are held at once in any case: 32 MB in float32
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,8 @@ def measure(point: Point, batch: Batch, plan: Plan, held: int | None = None) -> 
         point: The parameter values at which the model is evaluated.
         batch: A prepared batch.
         plan: Its pieces.
-        held: Most gradients that are held at once; the others are computed again for every group.
-            ``None`` holds all.
+        held: Most gradients that are held at once, or as many as have ``FEW`` entries; the others
+            are computed again for every group. ``None`` holds all.
     """
     if held is None or held >= len(plan.weights):
         return statistics_of(point.problem, plan, *_grams(point, batch, plan))
@@ -178,6 +179,7 @@ def _grams(point: Point, batch: Batch, plan: Plan) -> tuple[Tensor, Tensor]:
 def _grams_in_groups(point: Point, batch: Batch, plan: Plan, held: int) -> tuple[Tensor, Tensor]:
     """As :func:`_grams`; only the gradients of ``held`` sub-batches are held at once."""
     names, sizes, count = point.problem.trainable, _sizes(point), len(plan.weights)
+    held = max(held, FEW // sum(sizes))
     grams = torch.zeros(len(names), count, count, dtype=torch.float64, device="cpu")
     losses: list[Tensor] = []
     for first in range(0, count, held):
