@@ -18,6 +18,7 @@ from benchmarks.statistics_tools import Compared, compared, halves
 from benchmarks.trainability.run import STARTS
 from benchmarks.trainability.standings import BEFORE, Cell
 from benchmarks.trainability.suites import SUITES
+from neuroinit.run.candidates import BOTH, BRANCHES, HALF, LAYERS, SMALLER_BRANCHES, WHOLE
 
 OURS = {
     "nio_ for the optimizer": "`nio_(..., optimizer=)`, first form",
@@ -42,16 +43,12 @@ LEVELS = {  # accuracies that could count as trained, too
     "other": (0.25, 0.30, 0.33),
     "digits": (0.85, 0.90, 0.95),
 }
-LAYERS = "applied layer by layer"
-BRANCHES = "applied to residual branches"
-APPLIED = {  # a name -> what the records say was applied
-    "nothing": ("", "not applied"),
-    "one factor for all weights": ("applied whole", "applied half"),
+APPLIED = {  # a name -> the candidates of `nio_`, or none
+    "nothing": (),
+    "one factor for all weights": (WHOLE, HALF),
     "a factor for each layer": (LAYERS,),
-    "a factor for each layer, and smaller residual branches": (
-        f"{LAYERS}, with small residual branches",
-    ),
-    "smaller residual branches": (BRANCHES, f"{BRANCHES}, with squared factors"),
+    "a factor for each layer, and smaller residual branches": (BOTH,),
+    "smaller residual branches": (BRANCHES, SMALLER_BRANCHES),
 }
 OTHERS = ("warmup of one epoch", "LSUV", "GradInit", "MetaInit", "NIO, paper's form")
 SHOWN = {BEFORE: BEFORE, **{m: m for m in OTHERS}, **OURS}
@@ -144,7 +141,8 @@ def applied() -> str:
     every = _together({name: unseen(name) for name in SHOWN_SUITES})
     mine, before = every[PRESENT[0]], every[BEFORE]
     lines = ["| what `nio_` applied | cells | train as they are | after it |", "|---|---|---|---|"]
-    for name, texts in APPLIED.items():
+    for name, candidates in APPLIED.items():
+        texts = [f"applied {candidate}" for candidate in candidates] or ["", "not applied"]
         cells = [c for c, row in mine.items() if row["verified"] in texts]
         parts = [str(sum(_trains(rows[c]) for c in cells)) for rows in (before, mine)]
         lines.append(f"| {name} | {len(cells)} | {' | '.join(parts)} |")
