@@ -177,8 +177,8 @@ def _outcome(model: nn.Module, make: Any, case: Case) -> Row:
         feed = itertools.cycle(training)
         for part in parts:
             rollout.train(feed, part)
-            found.setdefault(key, []).append(_finite(rollout.evaluate(validation)))
-        found.setdefault("learned", {})[key] = _finite(rollout.learned(validation))
+            found.setdefault(key, []).append(_finite(rollout.outcome(validation).losses))
+        found.setdefault("learned", {})[key] = _finite(rollout.outcome(validation).learned)
         found.setdefault("first", round(rollout.losses[0], 5))
     return {**found, **case.end(copy.deepcopy(model), make)}
 

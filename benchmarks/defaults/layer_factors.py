@@ -101,7 +101,7 @@ def _outcome(model: nn.Module, make: Any, split: Split, batches: Any, seed: int)
     for key, rate in (("once", 1.0), ("twice", 2.0)):
         rollout = Rollout(problem, problem.original, faster(make, rate))
         rollout.train(itertools.cycle(training), STEPS)
-        losses = rollout.evaluate(validation)
+        losses = rollout.outcome(validation).losses
         found[key] = [x if math.isfinite(x) else NOT_FINITE for x in losses]
         found.setdefault("first", rollout.losses[0])
     torch.manual_seed(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -40,7 +40,20 @@ class Evaluation:
         self.scale_variables, self.autocast = scale_variables, autocast
         weights = {id(point.values[n]): scale for n, scale in scale_variables.items()}
         self._context = KernelContext(weights)
+        self._keeps_layers = False
         self._repeatable = self.problem.traits.repeatable
+
+    @contextmanager
+    def keeping_layers(self) -> Iterator[None]:
+        """A context in which no layer is replaced, for first-order passes.
+
+        A pass that draws random numbers is repeated with replaced layers, whose dropout is off.
+        """
+        self._keeps_layers = True
+        try:
+            yield
+        finally:
+            self._keeps_layers = False
 
     def loss(self, batch: Batch, seed: int | None = None, size: int | None = None) -> Tensor:
         """The mean loss of a batch.
@@ -141,19 +154,30 @@ class Evaluation:
 
     def _losses(self, batch: Batch, seed: int) -> Tensor:
         """The value of the user's loss: a scalar, or one loss per sample."""
-        compute_loss, loss_fn = self.problem.compute_loss, self.problem.loss_fn
+        compute_loss = self.problem.compute_loss
         if compute_loss is None:
-            output, target = self._forward(batch, seed)
-            (loss,) = self._repeatable((lambda: loss_fn(output, target), seed + LOSS_SEED))
-            return loss
+            return self._loss_of_pair(batch, seed)
 
         def run() -> Tensor:
             own = self._reset(batch)
-            with ReplacedLayers(self._context), self._autocast(), self._interruptible():
+            with self._layers(), self._autocast(), self._interruptible():
                 return compute_loss(self.problem.model, own)
 
         (loss,) = self._repeatable((run, seed))
         return loss
+
+    def _loss_of_pair(self, batch: Batch, seed: int) -> Tensor:
+        """The value of ``loss_fn``; model and loss are run again together if one of them draws."""
+        outputs, losses = list[tuple[Data, Data]](), list[Tensor]()
+
+        def forward() -> None:
+            outputs[:] = [self._output(batch)]
+
+        def loss() -> None:
+            losses[:] = [self.problem.loss_fn(*outputs[0])]
+
+        self._repeatable((forward, seed), (loss, seed + LOSS_SEED))
+        return losses[0]
 
     def _losses_of(
         self, output: Data, target: Data, pieces: Sequence[Interval]
@@ -174,13 +198,23 @@ class Evaluation:
             yield mean_loss(loss, stop - start)
 
     def _forward(self, batch: Batch, seed: int) -> tuple[Data, Data]:
-        def run() -> tuple[Data, Data]:
-            inputs, target = self._reset(batch)
-            with ReplacedLayers(self._context), self._autocast(), self._interruptible():
-                return self.problem.model(inputs), target
+        (found,) = self._repeatable((functools.partial(self._output, batch), seed))
+        return found
 
-        ((output, target),) = self._repeatable((run, seed))
+    def _output(self, batch: Batch) -> tuple[Data, Data]:
+        """The model's output for a batch, and the targets."""
+        inputs, target = self._reset(batch)
+        with self._layers(), self._autocast(), self._interruptible():
+            output = self.problem.model(inputs)
         return (map_tensors(at_least_float32, output) if self.autocast else output), target
+
+    def _layers(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._plain else ReplacedLayers(self._context)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether passes use the layers of torch."""
+        return self._keeps_layers and not self.problem.traits.draws
 
     def _interruptible(self) -> AbstractContextManager[object]:
         """A context in which Ctrl-C is not delayed, for the user's code."""

@@ -95,6 +95,9 @@ class Session(Evaluation):
 
         It is ``None`` for leaves that the loss does not use, and sparse for sparse embeddings.
         """
+        if self._plain:
+            keeps = retain_graph or create_graph
+            return torch.autograd.grad(loss, leaves, None, keeps, create_graph, allow_unused=True)
         context = self._context
         return differentiate([loss], leaves, None, create_graph, retain_graph, context, dense=False)
 

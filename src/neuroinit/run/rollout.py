@@ -20,7 +20,12 @@ from neuroinit.common.batches import Batch
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.tensors import flatten, unflatten, zeros_if_missing
 from neuroinit.distributed.ranks import ALONE, Ranks
-from neuroinit.gradients.agreement import contrast, permuted, targets_enter_losses_only
+from neuroinit.gradients.agreement import (
+    contrast,
+    noting_contrast,
+    permuted,
+    targets_enter_losses_only,
+)
 from neuroinit.gradients.sub_batches import sub_batches
 from neuroinit.model.arguments.optimizers import OptimizerLike, twin_of
 from neuroinit.model.point import Point
@@ -86,7 +91,7 @@ class Rollout:
 
     def train(self, batches: Iterator[Batch], steps: int) -> None:
         """Take optimizer steps; stop if a loss is not finite."""
-        with self._point.session() as session:
+        with self._point.session() as session, session.keeping_layers():
             for _ in range(steps):
                 if self.diverged:
                     return
@@ -123,45 +128,56 @@ class Rollout:
         known = [part if count else None for part, count in zip(parts, used, strict=True)]
         return torch.full_like(loss, weighted / total), known
 
-    def evaluate(self, batches: Sequence[Batch]) -> list[float]:
-        """The mean loss on every batch, over all ranks; infinite if it is not finite."""
-        with self._point.session() as session:
-            found = [session.loss_value(self.problem.prepare(batch)) for batch in batches]
-        return self._over_ranks(batches, found)
+    def outcome(self, batches: Sequence[Batch]) -> Outcome:
+        """The losses of batches, and what was learned about them.
 
-    def learned(self, batches: Sequence[Batch]) -> list[float]:
-        """By how much the loss of every batch is lower than with the targets of other samples.
+        The loss of a batch is its mean over all ranks, infinite if it is not finite. What was
+        learned is by how much it is lower than with the targets of other samples,
 
             mean_s L(x, y_s) - L(x, y)
 
         with the permuted targets ``y_s`` of :mod:`neuroinit.gradients.agreement`. It is what the
-        network has learned about inputs and targets together: exactly 0 if its outputs do not
-        depend on its inputs, whatever it knows of the frequencies of targets.
-
-        Returns:
-            One number per batch; empty if it is not known which part of a batch the targets are, if
-            the loss cannot take targets of other samples, or if a batch has one sample.
+        network knows of inputs and targets together: exactly 0 if its outputs do not depend on its
+        inputs, whatever it knows of the frequencies of targets. It is empty if it is not known
+        which part of a batch the targets are, if the loss cannot take targets of other samples, or
+        if a batch has one sample.
         """
         prepared = [self.problem.prepare(batch) for batch in batches]
         try:
-            found = self._learned(prepared)
+            losses, learned = self._both(prepared)
         except ValueError:
-            found = []
-        known = self.problem.ranks.least(len(found))  # of all ranks
-        return self._over_ranks(batches, found) if known else []
+            losses, learned = self._losses(self._point, prepared), []
+        known = self.problem.ranks.least(len(learned))  # of all ranks
+        return Outcome(
+            self._over_ranks(batches, losses), self._over_ranks(batches, learned) if known else []
+        )
 
-    def outcome(self, batches: Sequence[Batch]) -> Outcome:
-        """The losses of batches, and what was learned about them."""
-        return Outcome(self.evaluate(batches), self.learned(batches))
-
-    def _learned(self, batches: Sequence[Batch]) -> list[float]:
-        sizes = [self.problem.layout.size(batch) for batch in batches]
+    def _both(self, batches: Sequence[Batch]) -> tuple[list[float], list[float]]:
+        """Losses and what was learned; from the same forward passes if there is a ``loss_fn``."""
+        problem, sizes = self.problem, [self.problem.layout.size(batch) for batch in batches]
         if min(sizes) < 2:
-            return []
+            return self._losses(self._point, batches), []
+        others = [permuted(problem, batch) for batch in batches]
+        if problem.compute_loss is None:
+            return self._both_at_once(others)
         once = targets_enter_losses_only(self._point, batches[0])
-        point = replace(self._point, problem=contrast(self.problem, sizes[0] if once else 0))
-        with point.session() as session:
-            return [-session.loss_value(permuted(self.problem, batch)) for batch in batches]
+        contrasted = replace(self._point, problem=contrast(problem, sizes[0] if once else 0))
+        return self._losses(self._point, batches), [-x for x in self._losses(contrasted, others)]
+
+    def _both_at_once(self, batches: Sequence[Batch]) -> tuple[list[float], list[float]]:
+        """As :meth:`_both`, of batches of :func:`permuted`, with one forward pass for each."""
+        noted, losses, learned = list[Tensor](), list[float](), list[float]()
+        point = replace(self._point, problem=noting_contrast(self.problem, noted))
+        with point.session() as session, session.keeping_layers():
+            for batch in batches:
+                losses.append(session.loss_value(batch))
+                learned.append(-float(noted[-1]))
+                noted.clear()
+        return losses, learned
+
+    def _losses(self, point: Point, batches: Sequence[Batch]) -> list[float]:
+        with point.session() as session, session.keeping_layers():
+            return [session.loss_value(batch) for batch in batches]
 
     def _over_ranks(self, batches: Sequence[Batch], found: Sequence[float]) -> list[float]:
         """The mean over the samples of all ranks; infinite if a value is not finite."""

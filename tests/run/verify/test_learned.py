@@ -63,7 +63,7 @@ def test_a_lower_loss_does_not_count_if_it_ignores_the_inputs():
     ]
     for rollout in rollouts:
         rollout.train(iter(rare[4:]), 12)
-    before, after = (r.evaluate(rare[:4]) for r in rollouts)
+    before, after = (r.outcome(rare[:4]).losses for r in rollouts)
     assert max(after) < min(before)
     result = verified(model, {"whole": own}, rare[:KEPT], *options)
     assert not result.verified.startswith("applied whole")
@@ -77,7 +77,9 @@ def test_what_is_learned_is_the_loss_with_other_targets_minus_the_loss():
         output = model(inputs)
     others = [F.cross_entropy(output, targets.roll(-shift)) for shift in (2, 4, 6, 8)]
     expected = torch.stack(others).mean() - F.cross_entropy(output, targets)
-    assert rollout.learned([(inputs, targets)]) == pytest.approx([expected.item()], rel=1e-12)
+    assert rollout.outcome([(inputs, targets)]).learned == pytest.approx(
+        [expected.item()], rel=1e-12
+    )
 
 
 def test_a_constant_network_has_learned_nothing():
@@ -85,8 +87,8 @@ def test_a_constant_network_has_learned_nothing():
     model[-1].bias.data.copy_(torch.tensor([1.0, 0.0, -1.0]))
     rollout = Rollout(problem := Problem(model, F.cross_entropy, None), problem.original, sgd)
     batches = [(x.double(), y) for x, y in learnable(3)]
-    assert rollout.learned(batches) == pytest.approx([0.0] * 3, abs=1e-15)
-    assert len(set(rollout.evaluate(batches))) == 3
+    assert rollout.outcome(batches).learned == pytest.approx([0.0] * 3, abs=1e-15)
+    assert len(set(rollout.outcome(batches).losses)) == 3
 
 
 def test_what_is_learned_of_a_compute_loss():
@@ -98,7 +100,7 @@ def test_what_is_learned_of_a_compute_loss():
 
     pairs = Rollout(problem := Problem(model, F.cross_entropy, None), problem.original, sgd)
     own = Rollout(problem := Problem(model, None, compute_loss), problem.original, sgd)
-    assert own.learned(dicts) == pytest.approx(pairs.learned(batches), rel=1e-5)
+    assert own.outcome(dicts).learned == pytest.approx(pairs.outcome(batches).learned, rel=1e-5)
 
 
 @pytest.mark.parametrize("batch", [{"x": torch.ones(4, 8)}, {"x": torch.ones(1, 8)}])
@@ -107,7 +109,7 @@ def test_nothing_is_said_of_what_is_learned_without_targets(batch):
         return model(batch["x"]).square().mean()
 
     rollout = Rollout(problem := Problem(network(), None, compute_loss), problem.original, sgd)
-    assert rollout.learned([batch]) == []
+    assert rollout.outcome([batch]).learned == []
 
 
 def test_without_targets_the_losses_decide():

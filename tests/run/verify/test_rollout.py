@@ -7,9 +7,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from neuroinit.common.layout import SAMPLES_FIRST
+from neuroinit.common.tensors import zeros_if_missing
 from neuroinit.model.problem import Problem
 from neuroinit.run.rollout import Rollout, full_batches
 from tests.run.verify.networks import learnable, sgd
+from tests.utils import oracles
+from tests.utils.architectures import ZOO, case
+from tests.utils.architectures.state import FunctionalDropout
+from tests.utils.snapshots import assert_unchanged, snapshot
 
 
 class Checkpointed(nn.Module):
@@ -51,3 +56,38 @@ def test_short_trainings_leave_the_gradients_of_sparse_embeddings_sparse():
 def test_batches_that_are_a_little_shorter_take_part():
     batches = [(torch.zeros(size, 8), torch.zeros(size)) for size in (32, *[31] * 9, 3)]
     assert [len(y) for _, y in full_batches(batches, SAMPLES_FIRST)] == [32, *[31] * 9]
+
+
+@pytest.mark.parametrize("found", ZOO, ids=lambda c: c.name)
+def test_a_pass_that_keeps_torchs_layers_gives_the_gradient_of_the_oracle(found):
+    torch.manual_seed(0)
+    model, batch = found.build(), found.batch(8)
+    problem = Problem(model, found.loss_fn, found.compute_loss)
+    before, prepared = snapshot(model), problem.prepare(batch)
+    point, names = problem.at(problem.unit_scales), problem.trainable
+    with point.session() as session, session.keeping_layers():
+        loss = session.loss(prepared)
+        kept = zeros_if_missing(
+            session.gradient_by(loss, point.tensors(names)), point.tensors(names)
+        )
+    assert_unchanged(before, model)
+    slices = oracles.sub_batch_slices_cover(8, 1, 0.0)
+    grams = oracles.layer_grams(model, batch, slices, found.loss_fn, found.compute_loss)
+    tolerance = 1e-4 if found.name in ("float32", "bfloat16") else 1e-9
+    for name, gradient in zip(names, kept, strict=True):
+        own = grams[name] if name in grams else grams[f"_orig_mod.{name}"]
+        squared = float(gradient.to_dense().double().square().sum())
+        assert squared == pytest.approx(float(own), tolerance, 1e-18), name
+
+
+def test_dropout_is_off_in_short_trainings():
+    torch.manual_seed(0)
+    model, data = case("functional_dropout").build(), [case("functional_dropout").batch(8)] * 3
+    without = FunctionalDropout(p=0.0).double()
+    without.load_state_dict(model.state_dict())
+    losses = []
+    for network in (model, without):
+        rollout = Rollout(problem := Problem(network, F.cross_entropy), problem.original, sgd)
+        rollout.train(iter(data), 3)
+        losses.append([*rollout.losses, *rollout.outcome(data[:1]).losses])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
