@@ -210,11 +210,13 @@ def _layer_factors() -> str:
         auto_checks,
         candidates,
         layer_factors,
+        races,
         rate_tables,
     )
 
-    own = candidates.table(), candidates.shares(), rate_tables.table(), auto_checks.table()
-    return "\n\n".join([layer_factors.tables(), agreement_ascent.table(), *own])
+    own = candidates.table(), candidates.shares(), rate_tables.table()
+    deciding = races.table(), auto_checks.table()
+    return "\n\n".join([layer_factors.tables(), agreement_ascent.table(), *own, *deciding])
 
 
 def _limits() -> str:

@@ -30,7 +30,7 @@ from torch import nn
 import neuroinit as ni
 from benchmarks.defaults.candidates import Case
 from benchmarks.defaults.layer_factors import faster
-from benchmarks.defaults.rate_tables import GOOD, is_lower, trains
+from benchmarks.defaults.rate_tables import counted
 from benchmarks.defaults.rates import cases_of, chosen_on
 from neuroinit.choose import auto
 from neuroinit.choose.auto_result import START
@@ -142,20 +142,7 @@ RULES: dict[str, Callable[[Row], str]] = {
 
 def table() -> str:
     """Markdown: a line a rule."""
-    rows = read()
-    suites = [s for s in GOOD if any(r["suite"] == s for r in rows)]
-    counts = [f"{s}, {sum(r['suite'] == s for r in rows)}" for s in suites]
-    head = [f"{len(rows)} cells", *counts, "all", "made worse", "clearly lower"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for name, rule in RULES.items():
-        good = [r for r in rows if trains(r, rule(r))]
-        worse = sum(trains(r, "own") and not trains(r, rule(r)) for r in rows)
-        lower = sum(trains(r, "own") and is_lower(r, rule(r)) for r in rows)
-        per_suite = [str(sum(r["suite"] == s for r in good)) for s in suites]
-        lines.append(
-            f"| {' | '.join([name, *per_suite, str(len(good)), str(worse), str(lower)])} |"
-        )
-    return "\n".join(lines)
+    return counted(read(), RULES)
 
 
 def main() -> None:

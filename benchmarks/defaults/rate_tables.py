@@ -6,7 +6,7 @@ python -m benchmarks.defaults.rate_tables       # the tables of docs/evidence/de
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -65,6 +65,7 @@ class Rule:
         check: Whether the best has to be ahead at twice the learning rate, too.
         by_loss: Rank trainings by the loss alone.
         bounded: Whether what is learned is bounded by what can be learned.
+        orthonormal: Whether LSUV, which draws new values, is tried in networks without branches.
     """
 
     rate: float = 1.0
@@ -75,6 +76,7 @@ class Rule:
     check: bool = False
     by_loss: bool = False
     bounded: bool = True
+    orthonormal: bool = False
 
     def __call__(self, row: Row) -> str:
         """The name of the start that is applied."""
@@ -113,7 +115,7 @@ class Rule:
                 arms = [arm for arm in arms if arm != "smaller" or len(arms) < MOST]
                 arms.append("normal small")
         else:
-            arms.append("layers")
+            arms += ["layers", *(["LSUV"] if self.orthonormal else [])]
         return [arm for arm in arms if arm in row]
 
 
@@ -168,6 +170,7 @@ WAYS: dict[str, Callable[[Row], str]] = {
     "... by the loss alone": Rule(by_loss=True),
     "... without the bound of what is learned": Rule(bounded=False),
     "... ahead by 2 standard errors": Rule(errors=2.0),
+    "... with LSUV's new values as one more start, without branches": Rule(orthonormal=True),
     "... with 8 steps": Rule(steps=8),
     "... with 16 steps": Rule(steps=16),
     "... at twice the learning rate": Rule(rate=2.0),
@@ -176,22 +179,26 @@ WAYS: dict[str, Callable[[Row], str]] = {
 }
 
 
+def counted(cells: Sequence[Row], ways: Mapping[str, Callable[[Row], str]]) -> str:
+    """Markdown: a line for each way to decide, with the cells that train in every suite."""
+    suites = [suite for suite in GOOD if any(r["suite"] == suite for r in cells)]
+    heads = [f"{suite}, {sum(r['suite'] == suite for r in cells)}" for suite in suites]
+    head = [f"{len(cells)} cells", *heads, "all", "made worse", "clearly lower"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, choose in ways.items():
+        chosen = [(row, choose(row)) for row in cells]
+        good = [row["suite"] for row, arm in chosen if trains(row, arm)]
+        working = [(row, arm) for row, arm in chosen if trains(row, "own")]
+        worse = sum(not trains(*pair) for pair in working)
+        lower = sum(is_lower(*pair) for pair in working)
+        numbers = [*map(good.count, suites), len(good), worse, lower]
+        lines.append(f"| {' | '.join([name, *map(str, numbers)])} |")
+    return "\n".join(lines)
+
+
 def table() -> str:
-    """Markdown: a line for each way to decide."""
-    heads = [f"{suite}, {sum(r['suite'] == suite for r in rows())}" for suite in GOOD]
-    lines = [
-        f"| {len(rows())} cells | " + " | ".join([*heads, "all", "made worse", "clearly lower"]),
-        "|---" * (len(GOOD) + 4),
-    ]
-    for name, choose in WAYS.items():
-        chosen = [(row, choose(row)) for row in rows()]
-        counts = [sum(trains(r, a) for r, a in chosen if r["suite"] == suite) for suite in GOOD]
-        working = [(r, a) for r, a in chosen if trains(r, "own")]
-        worse = sum(not trains(r, a) for r, a in working)
-        lower = sum(is_lower(r, a) for r, a in working)
-        numbers = [*counts, sum(counts), worse, lower]
-        lines.append(f"| {name} | " + " | ".join(map(str, numbers)))
-    return "\n".join(f"{line} |" for line in lines)
+    """The table of all ways."""
+    return counted(rows(), WAYS)
 
 
 def gain(after: Callable[[Row], str], before: Callable[[Row], str]) -> Compared:
