@@ -130,12 +130,14 @@ def rate(step: int, total: int, warmup: int) -> float:
 
 def train(model: nn.Module, job: Job, data: Split) -> dict[str, Any]:
     """Train to the end of the schedule, or to a loss that is not finite; then test."""
+    model = model.to(memory_format=torch.channels_last)  # half the time for a DenseNet
     optimizer, losses = sgd(model.parameters()), list[float]()
     per_epoch = len(data.train[0]) // BATCH
     total, warmup = EPOCHS[job.network] * per_epoch, per_epoch if job.start == "Warmup" else 0
     model.train()
     for step, (inputs, targets) in enumerate(epochs(data, job)):
         set_rate(optimizer, rate(step, total, warmup))
+        inputs = inputs.to(memory_format=torch.channels_last)
         loss = F.cross_entropy(model(inputs), targets)
         losses.append(take_step(optimizer, loss, model.parameters(), CLIP[job.norm]))
         if not math.isfinite(losses[-1]):

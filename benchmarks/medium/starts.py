@@ -47,6 +47,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {  # and its name in 
     "WRN-10-1": (wide_resnet, "wrn28-10"),
     "ResNet-8, long": (resnet, "resnet110"),
     "WRN-10-1, long": (wide_resnet, "wrn28-10"),
+    "DenseNet-10, long": (densenet, "densenet100"),
 }
 EPOCHS = {
     network: 30 if "long" in network else 5 if network == "ResNet-8" else 3 for network in NETWORKS
@@ -146,7 +147,7 @@ def jobs() -> list[Job]:
     ]
     splits = [Job("ResNet-8", NORMS[0], split, seed) for seed in range(3) for split in SPLITS]
     slower = [Job("WRN-10-1", NORMS[1], TAU, seed) for seed in range(SEEDS)]
-    return first + others + long + splits + slower + _lasting()
+    return first + others + long + splits + slower + _lasting() + _longer()
 
 
 def _lasting() -> list[Job]:
@@ -155,4 +156,15 @@ def _lasting() -> list[Job]:
         Job("WRN-10-1, long", NORMS[1], start, seed)
         for seed in range(SEEDS)
         for start in ("Kaiming", "nio_(optimizer=)", TAU)
+    ]
+
+
+def _longer() -> list[Job]:
+    """Every start of the other two networks, seed by seed."""
+    return [
+        Job(network, norm, start, seed)
+        for seed in range(SEEDS)
+        for network in ("WRN-10-1, long", "DenseNet-10, long")
+        for norm in reversed(NORMS)
+        for start in STARTS
     ]
