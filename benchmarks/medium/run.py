@@ -211,13 +211,15 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", default=[*STARTS, *SPLITS, *OTHER_TAU], metavar="START"
     )
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), metavar="NAME")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--again", nargs="+", default=[], metavar="START", help="forget these")
     args = parser.parse_args()
     if args.again:
         write([row for row in read() if row["start"] not in args.again])
     if not args.table:
-        fill(args.data, [job for job in jobs() if job.start in args.only])
+        chosen = [j for j in jobs() if j.start in args.only and j.network in args.networks]
+        fill(args.data, chosen)
     from benchmarks.medium.tables import FIGURES, tables
 
     print(tables(read()))
