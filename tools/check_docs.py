@@ -209,13 +209,14 @@ def _layer_factors() -> str:
         agreement_ascent,
         auto_checks,
         candidates,
+        late_divergence,
         layer_factors,
         races,
         rate_tables,
     )
 
     own = candidates.table(), candidates.shares(), rate_tables.table()
-    deciding = races.table(), auto_checks.table()
+    deciding = races.table(), late_divergence.table(), auto_checks.table()
     return "\n\n".join([layer_factors.tables(), agreement_ascent.table(), *own, *deciding])
 
 

@@ -50,10 +50,12 @@ def candidates_of(results: Mapping[str, Result]) -> dict[str, Candidate]:
     return candidates
 
 
-def with_gpt2(candidates: dict[str, Candidate], problem: Problem) -> dict[str, Candidate]:
+def with_gpt2(
+    candidates: dict[str, Candidate], problem: Problem, most: int = MOST
+) -> dict[str, Candidate]:
     """The candidates with GPT-2's scales, if there are residual branches and embeddings.
 
-    They take the place of the smaller branches if there would be more than ``MOST`` candidates.
+    They take the place of the smaller branches if there would be more than ``most`` candidates.
     """
     small = candidates.get(BRANCHES)
     if small is None or not any(isinstance(m, EMBEDDINGS) for m in problem.model.modules()):
@@ -62,7 +64,7 @@ def with_gpt2(candidates: dict[str, Candidate], problem: Problem) -> dict[str, C
     scales = {name: scale * factors.get(name, 1.0) for name, scale in small.scales.items()}
     found = {**candidates, GPT2: Candidate(small.result, scales)}
     return (
-        found if len(found) <= MOST else {n: o for n, o in found.items() if n != SMALLER_BRANCHES}
+        found if len(found) <= most else {n: o for n, o in found.items() if n != SMALLER_BRANCHES}
     )
 
 

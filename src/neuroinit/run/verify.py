@@ -19,7 +19,9 @@ is. So the *score* of a training is ``L - I``.
 
 The best one (:mod:`neuroinit.run.judging`) replaces a model that diverges or learns nothing. A
 model that learns is replaced if the score of the best one is lower by more than the noise between
-batches. How this was chosen, and on which networks, is in ``docs/evidence/defaults.md``.
+batches. Learning rates near the stability limit often diverge only after the first dozen steps, so
+a model that learns is trained on, with the steps that the candidates leave. How this was chosen,
+and on which networks, is in ``docs/evidence/defaults.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
@@ -43,12 +45,14 @@ from neuroinit.model.arguments.optimizers import OptimizerLike, others_frozen
 from neuroinit.model.arguments.validation import check_values
 from neuroinit.model.parameters.selection import unwrap
 from neuroinit.model.problem import ComputeLoss, LossFunction, Problem
-from neuroinit.run.candidates import MOST, WHOLE, Candidate, candidates_of, with_gpt2
+from neuroinit.run.candidates import WHOLE, Candidate, candidates_of, with_gpt2
 from neuroinit.run.judging import Judge
 from neuroinit.run.results.result import Result
 from neuroinit.run.rollout import Outcome, Rollout, full_batches, split_batches
 
 STEPS = 12  # steps of a training
+FURTHER = 24  # most steps by which that of the model as it is goes on
+BUDGET = 60  # steps of all trainings
 STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
@@ -85,16 +89,16 @@ def verified(
         return first
     with isolated(), others_frozen(unwrap(model), optimizer):
         problem = Problem(model, loss_fn, compute_loss, ranks=ranks(), layout=layout)
-        total = STEPS * min(1 + MOST, 1 + len(candidates))
+        total = min(BUDGET, FURTHER + STEPS * (1 + len(candidates)))
         with (
             Progress("verifying", total, progress and problem.ranks.rank == 0) as bar,
             problem.ranks.together(),
         ):
             check_values(batches)
             batches = full_batches(batches, problem.layout, problem.ranks)
-            trainings = _ShortTrainings(problem, batches, optimizer, bar)
+            trainings = _ShortTrainings(problem, batches, optimizer, bar, len(candidates))
             if trainings.judge.start_fails:
-                candidates = with_gpt2(candidates, problem)
+                candidates = with_gpt2(candidates, problem, (BUDGET - trainings.done) // STEPS)
             name, reason = trainings.decide(candidates)
             if name:
                 candidates[name] = trainings.measured(candidates[name], batches)
@@ -107,23 +111,44 @@ def verified(
 
 
 class _ShortTrainings:
+    """The trainings of the model as it is, and of candidates.
+
+    Args:
+        problem: The model and its loss.
+        batches: Batches to train on and to validate.
+        optimizer: The user's.
+        bar: Shows which training runs.
+        count: How many candidates there are.
+    """
+
     def __init__(
-        self, problem: Problem, batches: list[Batch], optimizer: OptimizerLike, bar: Progress
+        self,
+        problem: Problem,
+        batches: list[Batch],
+        optimizer: OptimizerLike,
+        bar: Progress,
+        count: int,
     ) -> None:
         self.problem, self.optimizer, self.bar, self.done = problem, optimizer, bar, 0
         least = 2 if problem.batch_norms else 1
         self.validation, self.training = split_batches(
             batches, least, problem.layout, problem.ranks
         )
-        start, losses = self._trained("training the model as it is", problem.original)
-        self.judge = Judge(start, losses[0])
+        self.judge = self._judge_of_start(min(FURTHER, BUDGET - STEPS * (1 + count)))
+
+    def _judge_of_start(self, further: int) -> Judge:
+        """Train the model as it is; if it learns, go on for some steps to see if it diverges."""
+        phase, feed = "training the model as it is", itertools.cycle(self.training)
+        rollout = Rollout(self.problem, self.problem.original, self.optimizer)
+        judge = Judge(self._trained(phase, rollout, feed, STEPS), rollout.losses[0])
+        if further <= 0 or judge.start_fails:
+            return judge
+        later = self._trained(phase, rollout, feed, further)
+        return dataclasses.replace(judge, start=later) if judge.diverges(later) else judge
 
     def decide(self, candidates: Mapping[str, Candidate]) -> tuple[str, str]:
         """The name of the best candidate, or ``""`` if none is better; and the reason."""
-        outcomes = {
-            name: self._trained(f"training the result, {name}", self._values(candidate))[0]
-            for name, candidate in candidates.items()
-        }
+        outcomes = {name: self._outcome(name, candidate) for name, candidate in candidates.items()}
         judge = self.judge.among(outcomes.values())
         best = judge.best(outcomes)
         if not best or not (judge.start_fails or judge.is_ahead(outcomes[best], STANDARD_ERRORS)):
@@ -164,13 +189,17 @@ class _ShortTrainings:
             values[name] = values[name] * scale
         return values
 
-    def _trained(self, phase: str, values: dict[str, Tensor]) -> tuple[Outcome, list[float]]:
-        """Train; return the outcome on the validation batches, and the training losses."""
+    def _outcome(self, name: str, candidate: Candidate) -> Outcome:
+        rollout = Rollout(self.problem, self._values(candidate), self.optimizer)
+        feed = itertools.cycle(self.training)
+        return self._trained(f"training the result, {name}", rollout, feed, STEPS)
+
+    def _trained(self, phase: str, rollout: Rollout, feed: Iterator[Batch], steps: int) -> Outcome:
+        """Train for some steps; return the outcome on the validation batches."""
         self.bar.show(self.done, phase)
-        self.done += STEPS
-        rollout = Rollout(self.problem, values, self.optimizer)
-        rollout.train(itertools.cycle(self.training), STEPS)
-        return rollout.outcome(self.validation), rollout.losses
+        self.done += steps
+        rollout.train(feed, steps)
+        return rollout.outcome(self.validation)
 
 
 def _unchanged(result: Result, problem: Problem, reason: str) -> Result:

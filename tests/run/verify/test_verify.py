@@ -1,6 +1,7 @@
 """The check before a model is changed: short trainings decide what is applied."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch import nn
 import neuroinit as ni
 from neuroinit.common import progress
 from neuroinit.common.layout import SAMPLES_FIRST
+from neuroinit.model.problem import Problem
 from neuroinit.run.optimize_verified import KEPT, KeptBatches
+from neuroinit.run.rollout import Rollout
 from neuroinit.run.verify import verified
 from tests.run.verify.networks import learnable, network, same, sgd, values
 
@@ -150,3 +153,20 @@ def test_kept_batches_are_the_first():
 def test_a_single_batch_is_still_refused():
     with pytest.raises(TypeError, match="`batches` should be an iterable of batches"):
         ni.nio_(network(), learnable(1)[0], optimizer=sgd)
+
+
+def test_a_start_that_diverges_after_the_first_steps_is_rescued():
+    """Near the limit of stability; its first steps are those of a good start."""
+    model, batches = network(32), learnable()
+
+    def unstable(parameters):
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+    rollout = Rollout(problem := Problem(model, F.cross_entropy), problem.original, unstable)
+    rollout.train(itertools.cycle(batches[4:KEPT]), 12)
+    assert max(rollout.losses) < 2 * rollout.losses[0]
+    rollout.train(itertools.cycle(batches[4:KEPT]), 12)
+    assert not rollout.losses[-1] < 2 * rollout.losses[0]
+    result = ni.nio_(model, batches, optimizer=unstable)
+    assert result.verified.startswith("applied")
+    assert "; the model as it was diverges" in result.verified
