@@ -15,6 +15,7 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.tensors import flatten, zeros_if_missing
+from neuroinit.gradients.passes.graph_checks import check_double_backward
 from neuroinit.gradients.passes.grouping import side_by_side
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
 from neuroinit.model.finite import check_graph
@@ -71,6 +72,8 @@ def one_by_one(
     shared = one_forward and len(pieces) > 1  # the pieces share the graph of the forward pass
     for loss in session.losses(batch, pieces, one_forward):
         gradients = session.gradient(loss, names, create_graph, retain_graph=shared)
+        if create_graph:
+            check_double_backward(session.problem, batch, gradients)
         yield Pass([loss.detach()], gradients)
 
 
