@@ -67,6 +67,8 @@ class PieceParameters:
             views. The tensor is kept so that no other tensor gets its id.
         losses: ``(mean, losses of the pieces)`` of every loss function that the user's code calls,
             see ``losses.py``; ``None`` if they are not recorded.
+        recorded: The small linear layers of a first-order pass, see ``products/recorded.py``;
+            ``None`` if they are not recorded.
         order: In which order samples are packed.
     """
 
@@ -74,6 +76,7 @@ class PieceParameters:
     leaves: dict[int, Tensor]
     derived: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     losses: list[tuple[Tensor, Tensor]] | None = None
+    recorded: list[Any] | None = None
     order: SampleOrder = field(default_factory=SampleOrder)
     _slices: dict[int, RowSlices] = field(default_factory=dict)
 
@@ -102,6 +105,13 @@ class PieceParameters:
         if not parameter.is_leaf:
             raise NotSeparableError
         return self.leaves.get(id(parameter))
+
+    def clear(self) -> None:
+        """Forget what a pass has noted that is repeated now."""
+        self.order.clear()
+        for noted in (self.losses, self.recorded):
+            if noted:
+                noted.clear()
 
     def known_leaf(self, tensor: object) -> Tensor | None:
         """The leaf of a parameter or of a tensor in ``derived``, ``None`` for all others."""
@@ -134,6 +144,11 @@ class KernelContext:
         """Whether the derivative by a weight is taken by its scale or its leaf."""
         in_pieces = self.pieces is not None and id(weight) in self.pieces.leaves
         return in_pieces or id(weight) in self.scales
+
+    @property
+    def differentiating_now(self) -> bool:
+        """Whether a backward pass runs that the user's code has not started."""
+        return self._differentiating
 
     @property
     def first_backward(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 from neuroinit.kernels.attention import multi_head_attention
@@ -22,6 +23,7 @@ from neuroinit.kernels.normalization.gain_and_bias import group_norm, instance_n
 from neuroinit.kernels.normalization.layer_norm import layer_norm
 from neuroinit.kernels.products.bilinear import READERS
 from neuroinit.kernels.products.linear_and_convolution import linear_or_convolution
+from neuroinit.kernels.products.recorded import check_nothing_recorded
 from neuroinit.kernels.recurrent.layers import CELLS, recurrent
 from neuroinit.kernels.sample_order import ORDERING
 
@@ -59,6 +61,7 @@ class ReplacedLayers(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if func in STARTERS:
+            check_nothing_recorded(self.context)
             done = inner_backward(self, func, args, kwargs)
             return func(*args, **kwargs) if done is None else done[0]
         found = self._replacement(func, name, args, kwargs) if _is_watched(name) else None
@@ -119,7 +122,7 @@ def _call_without_dropout(
 
 def differentiate(
     outputs: Sequence[Tensor],
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Tensor | GradientEdge],
     vectors: Sequence[Tensor] | None = None,
     create_graph: bool = False,
     retain_graph: bool = False,
@@ -135,7 +138,7 @@ def differentiate(
 
     Args:
         outputs: Tensors with a graph.
-        inputs: The tensors to differentiate by.
+        inputs: The tensors to differentiate by, or places in the graph.
         vectors: Tensors of the shapes of the outputs; ones by default.
         create_graph: Whether the gradient can be differentiated again.
         retain_graph: Whether the graph of the outputs is used again.

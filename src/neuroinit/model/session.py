@@ -9,11 +9,13 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from neuroinit.common.batches import Interval
 from neuroinit.common.graphs import graph_nodes
 from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
 from neuroinit.kernels.context import KernelContext, PieceParameters
+from neuroinit.kernels.products.recorded import RecordedLayer
 from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
 from neuroinit.model.borrowing import borrowed
 from neuroinit.model.evaluation import Evaluation
@@ -87,7 +89,7 @@ class Session(Evaluation):
     def gradient_by(
         self,
         loss: Tensor,
-        leaves: list[Tensor],
+        leaves: Sequence[Tensor | GradientEdge],
         create_graph: bool = False,
         retain_graph: bool = False,
     ) -> tuple[Tensor | None, ...]:
@@ -144,7 +146,9 @@ class Session(Evaluation):
 
     # -- several pieces of a batch in one pass -----------------------------------------------------
 
-    def piece_parameters(self, pieces: Sequence[Interval], names: Sequence[str]) -> PieceParameters:
+    def piece_parameters(
+        self, pieces: Sequence[Interval], names: Sequence[str], create_graph: bool = False
+    ) -> PieceParameters:
         """Leaves that receive the gradient of every piece separately; pieces are consecutive.
 
         A scaled weight without a scale variable gets no leaf: it is differentiated by itself.
@@ -157,7 +161,8 @@ class Session(Evaluation):
             if t.dim() < 2 or n not in without
         }
         calls = None if self.problem.compute_loss is None else list[tuple[Tensor, Tensor]]()
-        return PieceParameters(consecutive(pieces), leaves, losses=calls)
+        recorded = None if create_graph or variables else list[RecordedLayer]()
+        return PieceParameters(consecutive(pieces), leaves, losses=calls, recorded=recorded)
 
     @contextmanager
     def by_torch(self) -> Iterator[None]:
