@@ -23,7 +23,6 @@ from neuroinit.kernels.normalization.gain_and_bias import group_norm, instance_n
 from neuroinit.kernels.normalization.layer_norm import layer_norm
 from neuroinit.kernels.products.bilinear import READERS
 from neuroinit.kernels.products.linear_and_convolution import linear_or_convolution
-from neuroinit.kernels.products.recorded import check_nothing_recorded
 from neuroinit.kernels.recurrent.layers import CELLS, recurrent
 from neuroinit.kernels.sample_order import ORDERING
 
@@ -61,7 +60,7 @@ class ReplacedLayers(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if func in STARTERS:
-            check_nothing_recorded(self.context)
+            self.context.check_inner_backward()
             done = inner_backward(self, func, args, kwargs)
             return func(*args, **kwargs) if done is None else done[0]
         found = self._replacement(func, name, args, kwargs) if _is_watched(name) else None

@@ -14,8 +14,7 @@ from torch.autograd.graph import GradientEdge
 from neuroinit.common.batches import Interval
 from neuroinit.common.graphs import graph_nodes
 from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
-from neuroinit.kernels.context import KernelContext, PieceParameters
-from neuroinit.kernels.products.recorded import RecordedLayer
+from neuroinit.kernels.context import KernelContext, PieceParameters, Recorded
 from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
 from neuroinit.model.borrowing import borrowed
 from neuroinit.model.evaluation import Evaluation
@@ -147,11 +146,11 @@ class Session(Evaluation):
     # -- several pieces of a batch in one pass -----------------------------------------------------
 
     def piece_parameters(
-        self, pieces: Sequence[Interval], names: Sequence[str], create_graph: bool = False
+        self, pieces: Sequence[Interval], names: Sequence[str], record: bool = False
     ) -> PieceParameters:
         """Leaves that receive the gradient of every piece separately; pieces are consecutive.
 
-        A scaled weight without a scale variable gets no leaf: it is differentiated by itself.
+        With ``record``, some layers are left to torch, for a pass without ``create_graph``. A scaled weight without a scale variable gets no leaf: it is differentiated by itself.
         """
         variables = self.scale_variables
         without = {n for n in self.problem.scaled if n not in variables} if variables else set()
@@ -161,7 +160,7 @@ class Session(Evaluation):
             if t.dim() < 2 or n not in without
         }
         calls = None if self.problem.compute_loss is None else list[tuple[Tensor, Tensor]]()
-        recorded = None if create_graph or variables else list[RecordedLayer]()
+        recorded = Recorded() if record and not variables else None
         return PieceParameters(consecutive(pieces), leaves, losses=calls, recorded=recorded)
 
     @contextmanager

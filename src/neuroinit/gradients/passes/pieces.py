@@ -85,6 +85,7 @@ def one_pass(
     names: Sequence[str],
     create_graph: bool,
     copied: bool = False,
+    record: bool = False,
 ) -> Pass:
     """One pass over several pieces: :func:`forward_pass`, then :func:`backward_pass`.
 
@@ -96,11 +97,12 @@ def one_pass(
         create_graph: Keep the graph of the gradients for a second backward.
         copied: Every piece is a slice of a copy of the whole batch, see ``takes_copies`` in
             ``planned.py``.
+        record: Leave some layers to torch; only without ``create_graph``.
 
     Raises:
         NotSeparableError: If the gradients of the pieces cannot be kept apart.
     """
-    losses, parameters = forward_pass(session, batch, pieces, names, copied, create_graph)
+    losses, parameters = forward_pass(session, batch, pieces, names, copied, record)
     return backward_pass(session, losses, parameters, names, create_graph)
 
 
@@ -110,7 +112,7 @@ def forward_pass(
     pieces: Sequence[Interval],
     names: Sequence[str],
     copied: bool = False,
-    create_graph: bool = False,
+    record: bool = False,
 ) -> tuple[list[Tensor], PieceParameters]:
     """The losses of several pieces, and the leaves by which they can be differentiated."""
     layout, parts, rows = session.problem.layout, pieces, None
@@ -119,7 +121,7 @@ def forward_pass(
         parts = [(0, size)] * len(pieces)
         rows = [k * size + i for k, (a, b) in enumerate(pieces) for i in range(a, b)]
     batch = side_by_side(layout, batch, parts)
-    parameters = session.piece_parameters(parts, names, create_graph)
+    parameters = session.piece_parameters(parts, names, record)
     with session.separating(parameters):
         return list(session.losses_in_one_pass(batch, consecutive(pieces), rows)), parameters
 
@@ -134,7 +136,8 @@ def backward_pass(
 ) -> Pass:
     """The gradients of the losses that :func:`forward_pass` returned, or of others in its graph."""
     leaves, tensors = list(parameters.leaves.values()), session.point.tensors(names)
-    total, count, layers = torch.stack(list(losses)).sum(), len(leaves), parameters.recorded or []
+    layers = [] if parameters.recorded is None else parameters.recorded.layers
+    total, count = torch.stack(list(losses)).sum(), len(leaves)
     check_graph(total)
     inputs = [*leaves, *tensors, *(layer.edge for layer in layers)]
     with session.separating(parameters):

@@ -116,7 +116,8 @@ def _together(
     if not test and not pieces_are_separable(session.point, batch):
         return []
     try:
-        passes = [one_pass(session, batch, pieces, names, create_graph, copied)]
+        record = not (create_graph or test)  # what is tested holds for both kinds of pass
+        passes = [one_pass(session, batch, pieces, names, create_graph, copied, record)]
     except NotSeparableError:  # also if the pass of these pieces is not that of the test
         traits.note("separable", False)
         return []

@@ -9,20 +9,19 @@ of 64 features, 64 samples, 8 pieces) a forward and two backward passes take 6.2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from neuroinit.kernels.context import KernelContext, NotSeparableError, RowSlices
+from neuroinit.kernels.context import KernelContext, RowSlices
 
 SMALL = 2**14  # most entries of an input; inputs and gradients are held until the pass has ended
 
 
-@dataclass(frozen=True)
-class RecordedLayer:
+class RecordedLayer(NamedTuple):
     """A linear layer that a pass has evaluated.
 
     Args:
@@ -60,21 +59,21 @@ def recorded_linear(
     if x.numel() > SMALL or not slices.equal or not (x.requires_grad and torch.is_grad_enabled()):
         return None
     y = F.linear(x, w.detach(), None if b is None else b.detach())
-    y = torch.ops.aten._unsafe_view(y, y.shape)  # no view: it may be changed in place
+    y = without_view(y)
     if not context.differentiating_now:  # or else a checkpointed module runs again
         layer = RecordedLayer(leaf, leaf_b, x.detach(), get_gradient_edge(y), slices)
-        pieces.recorded.append(layer)
+        pieces.recorded.layers.append(layer)
+        pieces.recorded.used = True
     return y
 
 
-def check_nothing_recorded(context: KernelContext) -> None:
-    """Raise if the user's code starts a backward pass: recorded weights are not in its graph.
+def without_view(y: Tensor) -> Tensor:
+    """The same tensor: a view made in a function could not be changed in place outside of it.
 
-    Raises:
-        NotSeparableError: A layer was recorded.
+    ``ReLU(inplace=True)`` changes activations in place.
     """
-    if context.pieces is not None and context.pieces.recorded:
-        raise NotSeparableError
+    found: Tensor = torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
+    return found
 
 
 def recorded_gradients(

@@ -22,6 +22,8 @@ from neuroinit.kernels.recurrent.cells import GRU, LSTM, RNN, Cell
 from neuroinit.kernels.recurrent.packing import Packing, packing_of, select
 from neuroinit.kernels.recurrent.recurrence import recurrence
 
+FEW = 8  # least samples in a piece that torch computes alone in a first-order pass
+
 CELLS: dict[str, Callable[[], Cell]] = {
     "lstm": LSTM,
     "gru": GRU,
@@ -62,12 +64,41 @@ def recurrent(
     known = all(context.knows(w) for group in groups for w in group[:2])
     if not alike or not known or len(groups) != layers * (1 + both) or x.dim() != 3 - packed:
         return None
+    if not packed and (found := _by_torch(name, args, context)) is not None:
+        return found
     cell = CELLS[name]()
     if packed:
         return _packed(cell, x, batch_sizes, states, groups, both, context)
     x = x if samples_first else x.transpose(0, 1)
     y, ends = _layers(cell, x, states, groups, both, context)
     return (y if samples_first else y.transpose(0, 1)), *ends
+
+
+def _by_torch(
+    name: str, args: tuple[Any, ...], context: KernelContext
+) -> tuple[Tensor, ...] | None:
+    """All layers by torch, one piece after the other; ``None`` if that is not possible or slower.
+
+    The weights are the leaves of the pieces.
+    """
+    x, state, weights, *options = args
+    pieces, dim = context.pieces, 0 if options[-1] else 1
+    if pieces is None or pieces.recorded is None:
+        return None
+    sizes = [stop - start for start, stop in pieces.intervals]
+    if sum(sizes) != x.shape[dim] or min(sizes) < FEW:
+        return None
+    pieces.recorded.used = True
+    leaves = [pieces.leaf(w) for w in weights]
+    own = [w.expand(len(sizes), *w.shape) if leaf is None else leaf for w, leaf in zip(weights, leaves, strict=True)]
+    alone = isinstance(state, Tensor)
+    states = [torch.split(s, sizes, 1) for s in ([state] if alone else state)]
+    function, found = getattr(torch, name), []
+    for k, part in enumerate(torch.split(x, sizes, dim)):
+        h = [s[k].contiguous() for s in states]
+        found.append(function(part, h[0] if alone else h, [w[k] for w in own], *options))
+    y, *ends = zip(*found, strict=True)
+    return torch.cat(y, dim), *(torch.cat(end, 1) for end in ends)
 
 
 def _packed(
