@@ -128,33 +128,6 @@ def losses_of_pieces(
     return torch.stack([found[k] for k in range(len(pieces))])
 
 
-def cross_entropies(
-    loss_fn: object, output: Data, target: Data, pieces: Sequence[tuple[int, int]]
-) -> Tensor | None:
-    """The cross entropy of every piece, on a CPU by one call for all samples.
-
-    The statistics with the agreement take 40 calls otherwise, and a training step of the demo
-    network takes one. ``None`` for other losses, or if samples are left out of a mean.
-
-    Args:
-        loss_fn: The user's loss.
-        output: The model's output for all samples, ``(samples, classes)``.
-        target: Their classes, ``(samples,)``.
-        pieces: The samples of every piece, ``(start, stop)``.
-    """
-    if loss_fn is not F.cross_entropy or not isinstance(output, Tensor):
-        return None
-    if output.device.type != "cpu" or output.dtype not in (torch.float32, torch.float64):
-        return None
-    plain = isinstance(target, Tensor) and target.dim() == 1 and not target.is_floating_point()
-    if not plain or output.dim() != 2 or bool((target < 0).any()):
-        return None
-    weights = torch.zeros(len(pieces), len(output), dtype=output.dtype, device="cpu")
-    for own, (start, stop) in zip(weights, pieces, strict=True):
-        own[start:stop] = 1 / (stop - start)
-    return weights @ F.cross_entropy(output, target, reduction="none")
-
-
 def means_of_pieces(losses: Tensor | None, sizes: Sequence[int]) -> Tensor | None:
     """The mean loss of every piece, from the losses of samples, as one matrix product."""
     if losses is None:

@@ -32,7 +32,7 @@ from neuroinit.common.tensors import (
 from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.distributed.ranks import ALONE, Ranks
-from neuroinit.kernels.losses import cross_entropies
+from neuroinit.kernels.cross_entropy import cross_entropies
 from neuroinit.model.arguments.validation import (
     check_callables,
     check_finite_parameters,
@@ -72,8 +72,7 @@ class Problem:
         scaled: Names of the parameters that get a scale.
         differentiated: Names of the parameters that the loss is differentiated by.
         zeros: Names of trainable tensors that are all zero.
-        losses_of_pieces: ``loss_fn`` for all pieces of a batch at once; ``None`` if that is not
-            possible.
+        losses_of_pieces: ``loss_fn`` of all pieces of a batch at once, or ``None``.
         drawn: Name -> how fresh values are drawn.
         buffers: ``(module, key, buffer)`` for every buffer of the model.
         norm_statistics: ``"batch"`` or ``"running"``, see :meth:`with_norm_statistics`.

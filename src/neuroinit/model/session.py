@@ -150,7 +150,8 @@ class Session(Evaluation):
     ) -> PieceParameters:
         """Leaves that receive the gradient of every piece separately; pieces are consecutive.
 
-        With ``record``, some layers are left to torch, for a pass without ``create_graph``. A scaled weight without a scale variable gets no leaf: it is differentiated by itself.
+        A scaled weight without a scale variable gets no leaf: it is differentiated by itself. With
+        ``record`` some layers are left to torch; only for a pass without ``create_graph``.
         """
         variables = self.scale_variables
         without = {n for n in self.problem.scaled if n not in variables} if variables else set()

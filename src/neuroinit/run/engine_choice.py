@@ -220,8 +220,7 @@ def _differentiate(point: Point, batch: Batch, piece: Interval, one_forward: boo
     """Compute the gradient of one piece with its graph. Raises if it has no double backward."""
     names = point.problem.differentiated
     with point.session(second_order=True, scale_variables=True) as session, named_operator():
-        for _ in one_by_one(session, batch, [piece], names, True, one_forward):
-            pass
+        list(one_by_one(session, batch, [piece], names, True, one_forward))
 
 
 def _memory(tensor: Tensor) -> tuple[int, int]:

@@ -2,10 +2,10 @@
 
 One step of a recurrent layer is ``s_t = cell(u_t, q_t, s_{t-1})`` with the input's part ``u_t``,
 the hidden state's part ``q_t = W h_{t-1} + b`` and a state ``s = (h, c)``; only an LSTM has ``c``.
-A cell computes its gates from ``u`` and ``q``, and the next state from the gates. It is elementwise,
-so its Jacobian is a few tensors of coefficients, which are computed from the gates of all steps at
-once. ``pull`` multiplies by the Jacobian's transpose, ``push`` by the Jacobian. Gates have the
-order of torch's weights.
+A cell computes its gates from ``u`` and ``q``, and the next state from the gates. It is
+elementwise, so its Jacobian is a few tensors of coefficients, which are computed from the gates of
+all steps at once. ``pull`` multiplies by the Jacobian's transpose, ``push`` by the Jacobian. Gates
+have the order of torch's weights.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class LSTM(Cell):
         """See :class:`Cell`."""
         i, f, g, o = gates
         t = torch.addcmul(f * c, i, g).tanh()
-        gates = [g * i * (1 - i), c * f * (1 - f), i * (1 - g * g), t * o * (1 - o)]
-        return torch.cat(gates, -1), f, o * (1 - t * t)
+        by_pre = [g * i * (1 - i), c * f * (1 - f), i * (1 - g * g), t * o * (1 - o)]
+        return torch.cat(by_pre, -1), f, o * (1 - t * t)
 
     def pull(
         self, j: Coefficients, gh: Tensor, gc: Tensor

@@ -117,6 +117,7 @@ class _Recurrence(torch.autograd.Function):
             return own.gu, own.gh, own.gc, None, gb, gs, *[None] * 6
         separate = ctx.context.first_backward and ctx.slices is not None
         wanted = needed[6:8] if separate else needed[3:5]
+        found: tuple[Tensor | None, ...]
         if ctx.context.first_backward and not torch.is_grad_enabled():
             own = _backward(j, cell, gh, gc, w, packing)
             found = own.gu, own.gh, own.gc, *_weight_and_bias(own, hs, w, ctx.slices, wanted)
