@@ -3,7 +3,7 @@
 A small layer takes longer in Python than in arithmetic. So torch differentiates by the outputs of
 these layers alone, without Python, and the gradients by their weights follow from inputs and
 gradients by outputs, with one product for all layers of a shape. For the demo network (49 layers
-of 64 features, 64 samples, 8 pieces) a forward and two backward passes take 6.2 ms in place of 9.4.
+of 64 features, 64 samples, 8 pieces) statistics take 5.5 training steps in place of 6.2.
 """
 
 from __future__ import annotations
