@@ -14,6 +14,7 @@ from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.errors import named_operator
 from neuroinit.common.process.accelerator import free_device_memory
 from neuroinit.common.sealed_json import JSON, of_kind
+from neuroinit.distributed.ranks import Ranks
 from neuroinit.gradients.engines import Engine, Keep, Stream, Unused
 from neuroinit.gradients.passes.pieces import one_by_one
 from neuroinit.gradients.passes.planned import streamed_pieces, streamed_samples, takes_copies
@@ -96,11 +97,16 @@ def choose_schedule(
     ranks = point.problem.ranks
     own = share_of(plan, ranks.rank, ranks.world).plan
     found = _fitting(point, batch, own if own.pieces else plan, wanted, memory_limit)
+    return common_schedule(ranks, found)
+
+
+def common_schedule(ranks: Ranks, found: Schedule) -> Schedule:
+    """Of the schedules that the ranks have found, the engine and pieces with the least memory."""
     texts = ranks.texts(json.dumps(found.to_json()))
     all_found = [Schedule.from_json(json.loads(text)) for text in texts]
     engines = {schedule.engine for schedule in all_found}
     sizes = [s.microbatch for s in all_found if s.microbatch is not None]
-    engine = next(engine for engine in LEAST_MEMORY_FIRST if engine in engines)
+    engine = next((e for e in LEAST_MEMORY_FIRST if e in engines), found.engine)
     return Schedule(engine, min(sizes, default=None))
 
 
