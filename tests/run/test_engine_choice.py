@@ -214,3 +214,16 @@ def test_which_engine_a_method_uses_and_whether_it_differentiates_graphs(
     assert schedule.differentiates_graphs(method) is graphs
     assert schedule.used_by(method).name == used
     assert schedule.streams is (engine == "stream")
+
+
+@pytest.mark.parametrize(
+    "method", [ni.NIO(steps=1, sub_batches=2), METHOD], ids=["first", "second"]
+)
+@pytest.mark.parametrize("engine", ["auto", "keep"])
+def test_memory_that_runs_out_for_one_sample_is_the_user_s_error(batches, method, engine):
+    model = network(Greedy(0, torch.OutOfMemoryError("out of memory")))
+    options = {"engine": engine} if method is METHOD else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+            ni.optimize(model, batches, method=method, progress=False, **options)

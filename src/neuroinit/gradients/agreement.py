@@ -20,7 +20,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from neuroinit.common.batches import Batch, Data
+from neuroinit.common.batches import Batch, Data, Interval
 from neuroinit.gradients.collectors import Objective
 from neuroinit.gradients.engines import Derivative, Engine
 from neuroinit.gradients.measures import Moments
@@ -49,6 +49,12 @@ def contrast(problem: Problem, size: int = 0) -> Problem:
     twin, loss_fn, compute_loss = copy.copy(problem), problem.loss_fn, problem.compute_loss
     if compute_loss is None:
         twin.loss_fn = lambda output, targets: _excess(_each(lambda t: loss_fn(output, t), targets))
+
+        def excess_of_pieces(output: Data, targets: Data, own: Sequence[Interval]) -> Tensor | None:
+            losses = _of_pieces(problem, output, targets, own)
+            return None if losses is None else _excess(losses)
+
+        twin.losses_of_pieces = excess_of_pieces
         return twin
 
     def excess(model: nn.Module, batches: Sequence[Batch]) -> Tensor:
@@ -74,7 +80,14 @@ def noting_contrast(problem: Problem, noted: list[Tensor]) -> Problem:
         noted.append(_excess(losses).mean())
         return losses[0]
 
-    twin.loss_fn = loss_of_user
+    def losses_of_user(output: Data, targets: Data, pieces: Sequence[Interval]) -> Tensor | None:
+        losses = _of_pieces(problem, output, targets, pieces)
+        if losses is None:
+            return None
+        noted.extend(_excess(losses).unbind())
+        return losses[0]
+
+    twin.loss_fn, twin.losses_of_pieces = loss_of_user, losses_of_user
     return twin
 
 
@@ -212,6 +225,15 @@ def _each(loss: Callable[[Data], Tensor], given: Sequence[Data]) -> list[Tensor]
             "The loss cannot take the targets of other samples, which the agreement needs: it "
             f"raises {error!r}."
         ) from error
+
+
+def _of_pieces(
+    problem: Problem, output: Data, targets: Sequence[Data], pieces: Sequence[Interval]
+) -> list[Tensor] | None:
+    """The losses of all pieces with each of several targets; ``None`` if that is not possible."""
+    found = [problem.losses_of_pieces(output, target, pieces) for target in targets]
+    known = [losses for losses in found if losses is not None]
+    return known if len(known) == len(found) else None
 
 
 def _excess(losses: Sequence[Tensor]) -> Tensor:

@@ -55,6 +55,24 @@ class NotSeparableError(Exception):
     """One pass over several pieces of a batch cannot keep the gradients of the pieces apart."""
 
 
+@dataclass
+class Recorded:
+    """What a first-order pass leaves to torch, without the parameters in the graph.
+
+    Args:
+        layers: Small linear layers, see ``products/recorded.py``.
+        used: Whether there is any such layer, or a recurrent one that has used its leaves.
+    """
+
+    layers: list[Any] = field(default_factory=list)
+    used: bool = False
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.layers.clear()
+        self.used = False
+
+
 @dataclass(frozen=True)
 class PieceParameters:
     """For one pass over several pieces of a batch: leaves whose gradients are those of the pieces.
@@ -67,6 +85,7 @@ class PieceParameters:
             views. The tensor is kept so that no other tensor gets its id.
         losses: ``(mean, losses of the pieces)`` of every loss function that the user's code calls,
             see ``losses.py``; ``None`` if they are not recorded.
+        recorded: The layers of a first-order pass that are left to torch; ``None`` for none.
         order: In which order samples are packed.
     """
 
@@ -74,6 +93,7 @@ class PieceParameters:
     leaves: dict[int, Tensor]
     derived: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     losses: list[tuple[Tensor, Tensor]] | None = None
+    recorded: Recorded | None = None
     order: SampleOrder = field(default_factory=SampleOrder)
     _slices: dict[int, RowSlices] = field(default_factory=dict)
 
@@ -102,6 +122,13 @@ class PieceParameters:
         if not parameter.is_leaf:
             raise NotSeparableError
         return self.leaves.get(id(parameter))
+
+    def clear(self) -> None:
+        """Forget what a pass has noted that is repeated now."""
+        self.order.clear()
+        for noted in (self.losses, self.recorded):
+            if noted is not None:
+                noted.clear()
 
     def known_leaf(self, tensor: object) -> Tensor | None:
         """The leaf of a parameter or of a tensor in ``derived``, ``None`` for all others."""
@@ -134,6 +161,21 @@ class KernelContext:
         """Whether the derivative by a weight is taken by its scale or its leaf."""
         in_pieces = self.pieces is not None and id(weight) in self.pieces.leaves
         return in_pieces or id(weight) in self.scales
+
+    def check_inner_backward(self) -> None:
+        """Raise if the user's code starts a backward pass and the parameters are not in its graph.
+
+        Raises:
+            NotSeparableError: Layers were left to torch.
+        """
+        recorded = None if self.pieces is None else self.pieces.recorded
+        if recorded is not None and recorded.used:
+            raise NotSeparableError
+
+    @property
+    def differentiating_now(self) -> bool:
+        """Whether a backward pass runs that the user's code has not started."""
+        return self._differentiating
 
     @property
     def first_backward(self) -> bool:

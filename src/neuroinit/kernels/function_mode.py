@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 from neuroinit.kernels.attention import multi_head_attention
@@ -59,6 +60,7 @@ class ReplacedLayers(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if func in STARTERS:
+            self.context.check_inner_backward()
             done = inner_backward(self, func, args, kwargs)
             return func(*args, **kwargs) if done is None else done[0]
         found = self._replacement(func, name, args, kwargs) if _is_watched(name) else None
@@ -119,7 +121,7 @@ def _call_without_dropout(
 
 def differentiate(
     outputs: Sequence[Tensor],
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Tensor | GradientEdge],
     vectors: Sequence[Tensor] | None = None,
     create_graph: bool = False,
     retain_graph: bool = False,
@@ -135,7 +137,7 @@ def differentiate(
 
     Args:
         outputs: Tensors with a graph.
-        inputs: The tensors to differentiate by.
+        inputs: The tensors to differentiate by, or places in the graph.
         vectors: Tensors of the shapes of the outputs; ones by default.
         create_graph: Whether the gradient can be differentiated again.
         retain_graph: Whether the graph of the outputs is used again.

@@ -184,7 +184,10 @@ class Evaluation:
     ) -> Iterator[Tensor]:
         """Yield the mean loss of each piece, from the output for all samples."""
         independent = self.problem.traits.independent
-        together = losses_of_pieces(self.problem.loss_fn, output, target, pieces, independent)
+        together = self.problem.losses_of_pieces(output, target, pieces)
+        if together is None:
+            loss_fn = self.problem.loss_fn
+            together = losses_of_pieces(loss_fn, output, target, pieces, independent)
         if together is not None:
             yield from together.unbind()
             return
@@ -229,9 +232,7 @@ class Evaluation:
         """Reset the buffers of the model to copies of their values; return a copy of the batch."""
         pieces = self._context.pieces
         if pieces is not None:  # what was noted is from a pass that is repeated now
-            pieces.order.clear()
-            if pieces.losses:
-                pieces.losses.clear()
+            pieces.clear()
         for module, key, buffer in self.problem.buffers:
             module._buffers[key] = buffer.clone()
         return map_tensors(torch.clone, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from neuroinit.common.batches import Batch, Data, map_tensors, moved
+from neuroinit.common.batches import Batch, Data, Interval, map_tensors, moved
 from neuroinit.common.errors import warn
 from neuroinit.common.layout import SAMPLES_FIRST, BatchLayout
 from neuroinit.common.process.random_state import new_seed
@@ -32,6 +32,7 @@ from neuroinit.common.tensors import (
 from neuroinit.distributed.dtensor import is_sharded
 from neuroinit.distributed.fsdp import check_not_fsdp1, reshard
 from neuroinit.distributed.ranks import ALONE, Ranks
+from neuroinit.kernels.cross_entropy import cross_entropies
 from neuroinit.model.arguments.validation import (
     check_callables,
     check_finite_parameters,
@@ -45,6 +46,7 @@ from neuroinit.model.session import Session
 from neuroinit.model.traits import Traits
 
 LossFunction = Callable[[Data, Data], Tensor]
+LossesOfPieces = Callable[[Data, Data, Sequence[Interval]], Tensor | None]
 ComputeLoss = Callable[[Any, Batch], Tensor]  # `Any`: the user's own class of modules
 
 
@@ -70,6 +72,7 @@ class Problem:
         scaled: Names of the parameters that get a scale.
         differentiated: Names of the parameters that the loss is differentiated by.
         zeros: Names of trainable tensors that are all zero.
+        losses_of_pieces: ``loss_fn`` of all pieces of a batch at once, or ``None``.
         drawn: Name -> how fresh values are drawn.
         buffers: ``(module, key, buffer)`` for every buffer of the model.
         norm_statistics: ``"batch"`` or ``"running"``, see :meth:`with_norm_statistics`.
@@ -96,6 +99,7 @@ class Problem:
         self.has_loss = loss_fn is not None or compute_loss is not None
         self.loss_fn: LossFunction = loss_fn or F.cross_entropy
         self.compute_loss = compute_loss
+        self.losses_of_pieces: LossesOfPieces = partial(cross_entropies, self.loss_fn)
         check_not_fsdp1(self.model)
         reshard(self.model)
         self.parameters: dict[str, Tensor] = dict(self.model.named_parameters())

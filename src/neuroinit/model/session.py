@@ -9,11 +9,12 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from neuroinit.common.batches import Interval
 from neuroinit.common.graphs import graph_nodes
 from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
-from neuroinit.kernels.context import PieceParameters
+from neuroinit.kernels.context import KernelContext, PieceParameters, Recorded
 from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
 from neuroinit.model.borrowing import borrowed
 from neuroinit.model.evaluation import Evaluation
@@ -87,7 +88,7 @@ class Session(Evaluation):
     def gradient_by(
         self,
         loss: Tensor,
-        leaves: list[Tensor],
+        leaves: Sequence[Tensor | GradientEdge],
         create_graph: bool = False,
         retain_graph: bool = False,
     ) -> tuple[Tensor | None, ...]:
@@ -147,10 +148,13 @@ class Session(Evaluation):
 
     # -- several pieces of a batch in one pass -----------------------------------------------------
 
-    def piece_parameters(self, pieces: Sequence[Interval], names: Sequence[str]) -> PieceParameters:
+    def piece_parameters(
+        self, pieces: Sequence[Interval], names: Sequence[str], record: bool = False
+    ) -> PieceParameters:
         """Leaves that receive the gradient of every piece separately; pieces are consecutive.
 
-        A scaled weight without a scale variable gets no leaf: it is differentiated by itself.
+        A scaled weight without a scale variable gets no leaf: it is differentiated by itself. With
+        ``record`` some layers are left to torch; only for a pass without ``create_graph``.
         """
         variables = self.scale_variables
         without = {n for n in self.problem.scaled if n not in variables} if variables else set()
@@ -160,7 +164,17 @@ class Session(Evaluation):
             if t.dim() < 2 or n not in without
         }
         calls = None if self.problem.compute_loss is None else list[tuple[Tensor, Tensor]]()
-        return PieceParameters(consecutive(pieces), leaves, losses=calls)
+        recorded = Recorded() if record and not variables else None
+        return PieceParameters(consecutive(pieces), leaves, losses=calls, recorded=recorded)
+
+    @contextmanager
+    def by_torch(self) -> Iterator[None]:
+        """A context in which torch computes all layers: there are neither scales nor pieces."""
+        own, self._context = self._context, KernelContext()
+        try:
+            yield
+        finally:
+            self._context = own
 
     @contextmanager
     def separating(self, pieces: PieceParameters) -> Iterator[None]:

@@ -16,6 +16,7 @@ Trait = Literal[
     "parameters in modules",  # the model reads its parameters as attributes of their modules
     "separable",  # one pass over several pieces gives the gradient of each
     "targets in losses",  # the targets enter loss functions of torch only
+    "differentiable twice",  # the graph of a gradient can be differentiated again
     "spreadable",  # the samples of a batch can be spread over the ranks of a sharded model
 ]
 

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.errors import named_operator
 from neuroinit.common.process.accelerator import free_device_memory
 from neuroinit.common.sealed_json import JSON, of_kind
+from neuroinit.distributed.ranks import Ranks
 from neuroinit.gradients.engines import Engine, Keep, Stream, Unused
-from neuroinit.gradients.passes.graph_checks import check_double_backward
+from neuroinit.gradients.passes.pieces import one_by_one
 from neuroinit.gradients.passes.planned import streamed_pieces, streamed_samples, takes_copies
 from neuroinit.gradients.passes.trials import may_be_separable, samples_are_independent
 from neuroinit.gradients.plan import Plan, share_of
@@ -95,11 +97,16 @@ def choose_schedule(
     ranks = point.problem.ranks
     own = share_of(plan, ranks.rank, ranks.world).plan
     found = _fitting(point, batch, own if own.pieces else plan, wanted, memory_limit)
+    return common_schedule(ranks, found)
+
+
+def common_schedule(ranks: Ranks, found: Schedule) -> Schedule:
+    """Of the schedules that the ranks have found, the engine and pieces with the least memory."""
     texts = ranks.texts(json.dumps(found.to_json()))
     all_found = [Schedule.from_json(json.loads(text)) for text in texts]
     engines = {schedule.engine for schedule in all_found}
     sizes = [s.microbatch for s in all_found if s.microbatch is not None]
-    engine = next(engine for engine in LEAST_MEMORY_FIRST if engine in engines)
+    engine = next((e for e in LEAST_MEMORY_FIRST if e in engines), found.engine)
     return Schedule(engine, min(sizes, default=None))
 
 
@@ -109,12 +116,11 @@ def _fitting(
     """The first of keep, stream, and stream in micro-batches that fits into memory.
 
     The memory of a graph is measured on one piece. `keep` also holds three vectors a piece: its
-    gradient, a flat copy of it, and its direction. Raises if an operator has no double backward.
+    gradient, a flat copy of it, and its direction.
     """
     problem = point.problem
     wanted = _streamed_in_quarters(problem, batch, plan, wanted)
     if wanted.engine is not None:
-        check_double_backward(point, batch, _trial_piece(plan, wanted), plan.one_forward)
         return wanted
     need = _Need(point, batch, plan, wanted)
     share = CPU_SHARE if problem.device.type == "cpu" else DEVICE_SHARE
@@ -208,12 +214,19 @@ def graph_bytes(point: Point, batch: Batch, piece: tuple[int, int], one_forward:
 
     try:
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            check_double_backward(point, batch, piece, one_forward)
+            _differentiate(point, batch, piece, one_forward)
     except RuntimeError as error:
         if "saved tensor hooks" not in str(error):
             raise
-        check_double_backward(point, batch, piece, one_forward)  # `torch.func.grad` in the loss
+        _differentiate(point, batch, piece, one_forward)  # `torch.func.grad` in the loss
     return sum(size for address, size in seen.items() if address not in own)
+
+
+def _differentiate(point: Point, batch: Batch, piece: Interval, one_forward: bool) -> None:
+    """Compute the gradient of one piece with its graph. Raises if it has no double backward."""
+    names = point.problem.differentiated
+    with point.session(second_order=True, scale_variables=True) as session, named_operator():
+        list(one_by_one(session, batch, [piece], names, True, one_forward))
 
 
 def _memory(tensor: Tensor) -> tuple[int, int]:

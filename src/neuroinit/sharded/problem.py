@@ -13,6 +13,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.layout import BatchLayout
@@ -73,7 +74,7 @@ class ShardedSession(Session):
     def gradient_by(
         self,
         loss: Tensor,
-        leaves: list[Tensor],
+        leaves: Sequence[Tensor | GradientEdge],
         create_graph: bool = False,
         retain_graph: bool = False,
     ) -> tuple[Tensor | None, ...]:

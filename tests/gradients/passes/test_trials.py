@@ -7,12 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from neuroinit.gradients.passes.planned import passes_over
 from neuroinit.gradients.passes.trials import (
     may_be_separable,
     pieces_are_separable,
     relative_error,
     samples_are_independent,
 )
+from neuroinit.gradients.plan import make_plan
 from neuroinit.model.problem import Problem
 
 
@@ -131,3 +133,78 @@ def test_a_batch_that_cannot_tell_is_followed_by_another_test():
     traits, outcomes = Problem(nn.Linear(4, 3), F.cross_entropy).traits, [None, None, True]
     found = [traits.find("separable", lambda: outcomes.pop(0)) for _ in range(4)]
     assert found == [False, False, True, True]
+
+
+class Mixing(nn.Linear):
+    """The output for a sample depends on the other samples, in one of several ways."""
+
+    def __init__(self, mix):
+        super().__init__(4, 3)
+        self.mix = mix
+
+    def forward(self, x):
+        return self.mix(super().forward(x))
+
+
+def only_two(y):
+    """Fails like a model that is made for two samples."""
+    if len(y) != 2:
+        raise ValueError
+    return y
+
+
+MIXING = {
+    "mean": lambda y: y + y.mean(0),
+    "first": lambda y: y + y[:1],
+    "last": lambda y: y + y[-1:],
+    "mirror": lambda y: y + y.flip(0),
+    "size": lambda y: y * len(y),
+    "two only": only_two,
+}
+
+
+def first_passes(mix, samples, differentiated=None):
+    """Whether six pieces of two samples were found to be separable, and the sizes of all passes."""
+    torch.manual_seed(0)
+    seen = []
+    model = Mixing(lambda y: seen.append(len(y)) or mix(y)).double()
+    batch = torch.randn(12, 4).double(), torch.randint(3, (12,))
+    problem = Problem(model, F.cross_entropy)
+    plan = make_plan(problem, batch, 6, 0.0, "cover", "sub-batch")
+    names = differentiated or problem.trainable
+    with problem.at(problem.unit_scales).session(second_order=True) as session:
+        passes = passes_over(session, batch, plan, names, samples, create_graph=True)
+        losses = [loss for made in passes for loss in made.losses]
+    sizes = list(seen)
+    for loss, (start, stop) in zip(losses, plan.pieces, strict=True):
+        apart = F.cross_entropy(model(batch[0][start:stop]), batch[1][start:stop])
+        torch.testing.assert_close(loss, apart.detach())
+    return problem.traits.outcomes["separable"], sizes
+
+
+@pytest.mark.parametrize(("samples", "wanted"), [(12, [12, 2]), (6, [6, 2, 6])])
+def test_the_first_pass_over_three_pieces_or_more_is_tested_itself(samples, wanted):
+    assert first_passes(torch.tanh, samples) == (True, wanted)
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_the_first_pass_finds_models_whose_pieces_cannot_be_kept_apart(name):
+    separable, seen = first_passes(MIXING[name], 12)
+    assert not separable
+    assert seen[0] == 12
+    assert seen[-6:] == [2] * 6
+
+
+def test_two_pieces_or_some_of_the_parameters_are_tested_before():
+    assert first_passes(torch.tanh, 4) == (True, [3, 6, 9, 4, 4, 4])
+    assert first_passes(torch.tanh, 12, ["weight"]) == (True, [3, 6, 9, 12])
+
+
+def test_a_first_pass_for_which_memory_runs_out_says_nothing_about_the_model():
+    def full(y):
+        if len(y) == 12:
+            raise torch.OutOfMemoryError("out of memory")
+        return y
+
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        first_passes(full, 12)

@@ -7,7 +7,9 @@ from torch import nn
 from torch.nn.utils import rnn
 
 from neuroinit.gradients import measures
+from neuroinit.gradients.passes.pieces import one_by_one, one_pass
 from neuroinit.gradients.plan import make_plan
+from neuroinit.kernels.context import NotSeparableError
 from neuroinit.model.problem import Problem
 from tests.utils import oracles
 from tests.utils.engines import ENGINES
@@ -213,3 +215,57 @@ def test_calls_with_keywords_are_left_to_torch():
 
     torch.manual_seed(0)
     assert not check(Keywords().double(), "keep").traits.outcomes["separable"]
+
+
+BY_TORCH = ("lstm", "lstm, two layers, both directions", "lstm without bias")
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "dtype", "calls"),
+    [
+        *((name, 24, torch.float32, 3) for name in BY_TORCH),
+        ("lstm", 21, torch.float32, 0),  # pieces of seven samples
+        ("lstm", 24, torch.float64, 0),
+        ("gru, steps first", 24, torch.float32, 0),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False], ids=["samples first", "steps first"])
+def test_pieces_of_an_lstm_in_a_first_order_pass_by_torch(
+    name, samples, dtype, calls, first, monkeypatch
+):
+    kind, options = LAYERS[name]
+    torch.manual_seed(0)
+    model = Sequences(kind, {**options, "batch_first": first}).to(dtype)
+    if model.body.bias:
+        model.body.bias_hh_l0.requires_grad_(False)
+    batch = torch.randn(samples, 5, 3, dtype=dtype), torch.arange(samples) % 3
+    problem = Problem(model, F.cross_entropy)
+    pieces = [(k * samples // 3, (k + 1) * samples // 3) for k in range(3)]
+    seen, own = [], torch.lstm
+    with problem.at(problem.unit_scales).session() as session:
+        names = problem.trainable
+        wanted = list(one_by_one(session, batch, pieces, names))
+        monkeypatch.setattr(torch, "lstm", lambda *args: seen.append(len(args)) or own(*args))
+        found = one_pass(session, batch, pieces, names, create_graph=False, record=True)
+    assert len(seen) == calls
+    for k, gradients in enumerate(found.gradients):
+        apart = torch.stack([each.gradients[k] for each in wanted])
+        torch.testing.assert_close(gradients, apart, rtol=1e-4, atol=1e-6)
+
+
+def test_a_gradient_inside_the_loss_is_not_left_to_torch():
+    torch.manual_seed(0)
+    model = Sequences(nn.LSTM, {})
+    batch = torch.randn(24, 5, 3), torch.arange(24) % 3
+
+    def compute_loss(model, batch):
+        x = batch[0].requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).sum(), x)
+        return F.cross_entropy(model(x), batch[1], reduction="none") + slope.square().sum((1, 2))
+
+    problem = Problem(model, None, compute_loss)
+    with (
+        problem.at(problem.unit_scales).session() as session,
+        pytest.raises(NotSeparableError),
+    ):
+        one_pass(session, batch, [(0, 8), (8, 24)], problem.trainable, False, record=True)

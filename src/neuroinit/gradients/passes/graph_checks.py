@@ -1,4 +1,4 @@
-"""Checks before the first step that the graph of a gradient can be differentiated again."""
+"""A check, once for every problem, that the graph of a gradient can be differentiated again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from neuroinit.common.batches import Batch, Interval
-from neuroinit.common.errors import REENTRANT, listed, named_operator, no_double_backward
+from neuroinit.common.batches import Batch
+from neuroinit.common.errors import REENTRANT, listed, no_double_backward
 from neuroinit.common.graphs import graph_nodes
 from neuroinit.common.tensors import dot
 from neuroinit.model.double import in_double
@@ -21,27 +21,25 @@ STEP = 1e-6  # step of central differences in float64, relative to the parameter
 TOLERANCE = 1e-3  # relative error of a directional derivative in float64
 
 
-def check_double_backward(point: Point, batch: Batch, piece: Interval, one_forward: bool) -> None:
-    """Compute one gradient with its graph, and raise if it cannot be differentiated again.
+def check_double_backward(problem: Problem, batch: Batch, gradient: Sequence[Tensor]) -> None:
+    """Raise if a gradient cannot be differentiated again; only the first one is checked.
 
     Custom ``autograd.Function`` classes are tested, see :func:`_check_custom_functions`.
 
     Args:
-        point: The parameter values at which the model is evaluated.
+        problem: The model and its loss.
         batch: A prepared batch.
-        piece: The samples ``(start, stop)``.
-        one_forward: The piece is a slice of one forward pass of the whole batch.
+        gradient: Computed with its graph.
     """
-    with (
-        point.session(second_order=True, scale_variables=True) as session,
-        named_operator(),
-    ):
-        (loss,) = session.losses(batch, [piece], one_forward)
-        gradient = session.gradient(loss, point.problem.differentiated, create_graph=True)
+
+    def check() -> bool:
         custom = _check_graph(gradient)
-        del loss, gradient
-    if custom:
-        _check_custom_functions(point, batch, sorted(custom))
+        if custom:
+            small = problem.at(0.1 * problem.unit_scales)  # those at scale 1 may not be finite
+            _check_custom_functions(small, batch, sorted(custom))
+        return True
+
+    problem.traits.find("differentiable twice", check)
 
 
 def _check_graph(gradient: Sequence[Tensor]) -> set[str]:

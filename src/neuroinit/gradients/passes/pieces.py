@@ -15,8 +15,10 @@ from torch import Tensor
 
 from neuroinit.common.batches import Batch, Interval
 from neuroinit.common.tensors import flatten, zeros_if_missing
+from neuroinit.gradients.passes.graph_checks import check_double_backward
 from neuroinit.gradients.passes.grouping import side_by_side
 from neuroinit.kernels.context import NotSeparableError, PieceParameters
+from neuroinit.kernels.products.recorded import recorded_gradients
 from neuroinit.model.finite import check_graph
 from neuroinit.model.session import Session, consecutive
 
@@ -71,6 +73,8 @@ def one_by_one(
     shared = one_forward and len(pieces) > 1  # the pieces share the graph of the forward pass
     for loss in session.losses(batch, pieces, one_forward):
         gradients = session.gradient(loss, names, create_graph, retain_graph=shared)
+        if create_graph:
+            check_double_backward(session.problem, batch, gradients)
         yield Pass([loss.detach()], gradients)
 
 
@@ -81,6 +85,7 @@ def one_pass(
     names: Sequence[str],
     create_graph: bool,
     copied: bool = False,
+    record: bool = False,
 ) -> Pass:
     """One pass over several pieces: :func:`forward_pass`, then :func:`backward_pass`.
 
@@ -92,11 +97,12 @@ def one_pass(
         create_graph: Keep the graph of the gradients for a second backward.
         copied: Every piece is a slice of a copy of the whole batch, see ``takes_copies`` in
             ``planned.py``.
+        record: Leave some layers to torch; only without ``create_graph``.
 
     Raises:
         NotSeparableError: If the gradients of the pieces cannot be kept apart.
     """
-    losses, parameters = forward_pass(session, batch, pieces, names, copied)
+    losses, parameters = forward_pass(session, batch, pieces, names, copied, record)
     return backward_pass(session, losses, parameters, names, create_graph)
 
 
@@ -106,6 +112,7 @@ def forward_pass(
     pieces: Sequence[Interval],
     names: Sequence[str],
     copied: bool = False,
+    record: bool = False,
 ) -> tuple[list[Tensor], PieceParameters]:
     """The losses of several pieces, and the leaves by which they can be differentiated."""
     layout, parts, rows = session.problem.layout, pieces, None
@@ -114,7 +121,7 @@ def forward_pass(
         parts = [(0, size)] * len(pieces)
         rows = [k * size + i for k, (a, b) in enumerate(pieces) for i in range(a, b)]
     batch = side_by_side(layout, batch, parts)
-    parameters = session.piece_parameters(parts, names)
+    parameters = session.piece_parameters(parts, names, record)
     with session.separating(parameters):
         return list(session.losses_in_one_pass(batch, consecutive(pieces), rows)), parameters
 
@@ -129,11 +136,21 @@ def backward_pass(
 ) -> Pass:
     """The gradients of the losses that :func:`forward_pass` returned, or of others in its graph."""
     leaves, tensors = list(parameters.leaves.values()), session.point.tensors(names)
+    layers = [] if parameters.recorded is None else parameters.recorded.layers
     total, count = torch.stack(list(losses)).sum(), len(leaves)
     check_graph(total)
+    inputs = [*leaves, *tensors, *(layer.edge for layer in layers)]
     with session.separating(parameters):
-        found = session.gradient_by(total, [*leaves, *tensors], create_graph, retain_graph)
-    if count < len(tensors) or any(g is not None for g in found[count:]):
+        found = session.gradient_by(total, inputs, create_graph, retain_graph)
+    last = count + len(tensors)
+    if count < len(tensors) or any(g is not None for g in found[count:last]):
         raise NotSeparableError
-    gradients = zeros_if_missing(found[:count], leaves)
+    known = recorded_gradients(layers, found[last:])
+    by_leaf = [_sum(g, known.get(id(x))) for g, x in zip(found, leaves, strict=False)]
+    gradients = zeros_if_missing(by_leaf, leaves)
     return Pass([loss.detach() for loss in losses], gradients, parameters)
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The sum of two gradients; ``None`` is zero."""
+    return a if b is None else b if a is None else a + b

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from neuroinit.common.batches import Batch, Interval
+from neuroinit.common.errors import out_of_memory
+from neuroinit.gradients.passes.graph_checks import check_double_backward
 from neuroinit.gradients.passes.grouping import grouped
 from neuroinit.gradients.passes.pieces import Pass, one_by_one, one_pass
-from neuroinit.gradients.passes.trials import pieces_are_separable
+from neuroinit.gradients.passes.trials import (
+    may_be_separable,
+    pass_is_separable,
+    pieces_are_separable,
+    tells_separable,
+)
 from neuroinit.gradients.plan import Plan
 from neuroinit.kernels.context import NotSeparableError
 from neuroinit.model.problem import Problem
@@ -43,7 +50,7 @@ def passes_over(
         return
     copied = pieces is None and takes_copies(session.problem, plan)
     apart = (plan.one_forward and not copied) or _is_faster_apart(session.problem, plan)
-    if apart or not pieces_are_separable(session.point, batch):
+    if apart or not may_be_separable(session.problem):
         yield from one_by_one(session, batch, plan.pieces, names, create_graph, plan.one_forward)
         return
     alike = bool(session.problem.batch_norms)
@@ -82,15 +89,46 @@ def _passes_of(
     copied: bool,
 ) -> Iterator[Pass]:
     """One pass over some pieces; one pass per piece if the model is not separable after all."""
-    passes: list[Pass] = []
-    if pieces_are_separable(session.point, batch):
-        try:
-            passes = [one_pass(session, batch, pieces, names, create_graph, copied)]
-        except NotSeparableError:  # the forward pass of these pieces is not that of the test
-            session.problem.traits.note("separable", False)
-    passes = passes or list(one_by_one(session, batch, pieces, names, create_graph, copied))
-    while passes:  # the caller gets the only reference to each graph, so that it can be freed
-        yield passes.pop(0)
+    passes = _together(session, batch, pieces, names, create_graph, copied)
+    if not passes:
+        yield from one_by_one(session, batch, pieces, names, create_graph, copied)
+        return
+    if create_graph:
+        check_double_backward(session.problem, batch, passes[0].gradients)
+    yield passes.pop()  # the caller gets the only reference to the graph, so that it can be freed
+
+
+def _together(
+    session: Session,
+    batch: Batch,
+    pieces: Sequence[Interval],
+    names: Sequence[str],
+    create_graph: bool,
+    copied: bool,
+) -> list[Pass]:
+    """One pass over some pieces, in a list; an empty list if the model is not separable.
+
+    Where that was not tested yet, the pass itself is tested if this is no more work.
+    """
+    traits = session.problem.traits
+    untested = "separable" not in traits.outcomes
+    test = untested and not copied and tells_separable(session.problem, pieces, names)
+    if not test and not pieces_are_separable(session.point, batch):
+        return []
+    try:
+        record = not (create_graph or test)  # what is tested holds for both kinds of pass
+        passes = [one_pass(session, batch, pieces, names, create_graph, copied, record)]
+    except NotSeparableError:  # also if the pass of these pieces is not that of the test
+        traits.note("separable", False)
+        return []
+    except (RuntimeError, ValueError, TypeError) as error:
+        if not test or out_of_memory(error):
+            raise
+        traits.note("separable", False)
+        return []
+    if test and not pass_is_separable(session, batch, pieces, passes[0].gradients):
+        return []
+    return passes
 
 
 def streamed_samples(plan: Plan) -> int:

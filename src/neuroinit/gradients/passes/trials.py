@@ -48,6 +48,7 @@ def agree(
     compute: Callable[[Point, Batch], Pair | None],
     modules: Sequence[str] = ("",),
     norms: Callable[[Sequence[Tensor]], list[float]] | None = None,
+    found: Pair | None = None,
 ) -> bool:
     """Whether two ways to compute the same tensors agree up to rounding.
 
@@ -61,8 +62,9 @@ def agree(
         compute: Computes both at a point, or returns ``None`` if the tested way is not possible.
         modules: See :func:`relative_error`.
         norms: See :func:`relative_error`.
+        found: Both at the point, if they are known.
     """
-    found = compute(point, batch)
+    found = compute(point, batch) if found is None else found
     if found is None:
         return False
     tolerance = 1e-8 if found[1][0].dtype == torch.float64 else 1e-3
@@ -175,10 +177,37 @@ def pieces_are_separable(point: Point, batch: Batch) -> bool:
 
     Tested on a few samples of the first batch.
     """
+    return _separable(point, batch, None)
+
+
+def _separable(point: Point, batch: Batch, found: Pair | None) -> bool:
     modules = [n.rpartition(".")[0] for n in point.problem.trainable]
     return point.problem.traits.find(
-        "separable", lambda: agree(point, batch, _one_pass_and_two, modules)
+        "separable", lambda: agree(point, batch, _one_pass_and_two, modules, found=found)
     )
+
+
+def tells_separable(problem: Problem, pieces: Sequence[Interval], names: Sequence[str]) -> bool:
+    """Whether :func:`pass_is_separable` can take the place of the usual test, and is no more work.
+
+    It compares a piece between others, which a model would have to treat like a batch of its own.
+    """
+    if len(pieces) < 3 or list(names) != problem.trainable:
+        return False
+    (start, stop), least = pieces[1], NORMALIZED_TRIAL if problem.batch_norms else 1
+    return least <= stop - start <= 2 * TRIAL
+
+
+def pass_is_separable(
+    session: Session, batch: Batch, pieces: Sequence[Interval], gradients: Sequence[Tensor]
+) -> bool:
+    """As :func:`pieces_are_separable`, from a pass over several pieces that was needed anyway.
+
+    Its gradient of the second of three or more pieces is compared with the one that torch computes.
+    """
+    with session.by_torch():
+        (apart,) = one_by_one(session, batch, pieces[1:2], session.problem.trainable)
+    return _separable(session.point, batch, ([g[1].detach() for g in gradients], apart.gradients))
 
 
 def may_be_separable(problem: Problem) -> bool:

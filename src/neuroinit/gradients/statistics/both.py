@@ -99,7 +99,7 @@ def _in_one_pass(point: Point, batch: Batch, plan: Plan) -> GradientStats:
     with own.session() as session:
         made = []
         for group in groups:
-            found, leaves = forward_pass(session, others, group, names)
+            found, leaves = forward_pass(session, others, group, names, record=True)
             made.append((leaves, found, noted[-len(found) :]))
             losses += [loss.detach() for loss in found]
         first = [backward_pass(session, f, p, names, retain_graph=True) for p, f, _ in made]

@@ -39,6 +39,7 @@ from neuroinit.kernels.products.piece_products import (
     input_gradients,
     weight_and_bias_gradients,
 )
+from neuroinit.kernels.products.recorded import recorded_linear, without_view
 
 
 class _Layer(torch.autograd.Function):
@@ -64,7 +65,7 @@ class _Layer(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, w, scale)
         ctx.operator, ctx.context, ctx.slices = operator, context, slices
-        return _no_view(operator.forward(x, w.to(x.dtype), b))
+        return without_view(operator.forward(x, w.to(x.dtype), b))
 
     @staticmethod
     @without_function_mode
@@ -86,15 +87,6 @@ class _Layer(torch.autograd.Function):
             gx, gw, gb = _gradients(ctx.operator, gy, x, w, wanted, slices)
         by_w, by_b, *by_leaves = leaf_gradients(separate, gw, gb)
         return gx, by_w, by_b, None, *by_leaves, None, None, None
-
-
-def _no_view(y: Tensor) -> Tensor:
-    """The same tensor: a view made in a function could not be changed in place outside of it.
-
-    ``ReLU(inplace=True)`` changes activations in place.
-    """
-    found: Tensor = torch.ops.aten._unsafe_view(y, y.shape) if y._is_view() else y
-    return found
 
 
 def _gradients(
@@ -138,7 +130,7 @@ class _LayerGradients(torch.autograd.Function):
         ctx.operator, ctx.slices = operator, slices
         gx, gw, gb = _gradients(operator, gy, x, w, wanted, slices)
         # no views, because `Keep` overwrites gradients in place
-        return gx, *(None if g is None else _no_view(g) for g in (gw, gb))
+        return gx, *(None if g is None else without_view(g) for g in (gw, gb))
 
     @staticmethod
     @without_function_mode
@@ -192,6 +184,10 @@ def linear_or_convolution(
     pieces, leaf, leaf_b, slices = context.pieces, None, None, None
     if pieces is not None:
         leaf, leaf_b, slices = pieces.leaf(w), pieces.leaf(b), pieces.slices(x)
+        if name == "linear" and not autocast:
+            found = recorded_linear(x, w, b, leaf, leaf_b, context, slices)
+            if found is not None:
+                return found
     if autocast:
         dtype = torch.get_autocast_dtype(x.device.type)
         x, b = x.to(dtype), None if b is None else b.to(dtype)

@@ -2,9 +2,10 @@
 
 One step of a recurrent layer is ``s_t = cell(u_t, q_t, s_{t-1})`` with the input's part ``u_t``,
 the hidden state's part ``q_t = W h_{t-1} + b`` and a state ``s = (h, c)``; only an LSTM has ``c``.
-A cell is elementwise, so its Jacobian is a few tensors of coefficients, which are computed for all
-steps at once. ``pull`` multiplies by the Jacobian's transpose, ``push`` by the Jacobian. Gates have
-the order of torch's weights.
+A cell computes its gates from ``u`` and ``q``, and the next state from the gates. It is
+elementwise, so its Jacobian is a few tensors of coefficients, which are computed from the gates of
+all steps at once. ``pull`` multiplies by the Jacobian's transpose, ``push`` by the Jacobian. Gates
+have the order of torch's weights.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import abc
 import torch
 from torch import Tensor
 
+Gates = tuple[Tensor, ...]
 Coefficients = tuple[Tensor, ...]
 
 
@@ -21,12 +23,16 @@ class Cell(abc.ABC):
     """A cell; all tensors have the shape ``(..., features)``."""
 
     @abc.abstractmethod
-    def step(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """The next state."""
+    def gates(self, u: Tensor, q: Tensor) -> Gates:
+        """What the next state and the Jacobian are computed from."""
 
     @abc.abstractmethod
-    def coefficients(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> Coefficients:
-        """The Jacobian of :meth:`step`."""
+    def state(self, gates: Gates, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """The next state, from the gates and the state before."""
+
+    @abc.abstractmethod
+    def coefficients(self, gates: Gates, h: Tensor, c: Tensor) -> Coefficients:
+        """The Jacobian of a step, from the gates and the state before."""
 
     @abc.abstractmethod
     def pull(
@@ -47,15 +53,19 @@ class RNN(Cell):
     def __init__(self, relu: bool = False) -> None:
         self.relu = relu
 
-    def step(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    def gates(self, u: Tensor, q: Tensor) -> Gates:
         """See :class:`Cell`."""
-        return (torch.relu(u + q) if self.relu else torch.tanh(u + q)), c
+        return (torch.relu(u + q) if self.relu else torch.tanh(u + q),)
 
-    def coefficients(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> Coefficients:
+    def state(self, gates: Gates, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """See :class:`Cell`."""
+        return gates[0], c
+
+    def coefficients(self, gates: Gates, h: Tensor, c: Tensor) -> Coefficients:
         """See :class:`Cell`."""
         if self.relu:
-            return (((u + q) > 0).to(u),)
-        return (1 - torch.tanh(u + q).square(),)
+            return ((gates[0] > 0).to(h),)
+        return (1 - gates[0].square(),)
 
     def pull(
         self, j: Coefficients, gh: Tensor, gc: Tensor
@@ -74,24 +84,25 @@ class RNN(Cell):
 class LSTM(Cell):
     """``c_t = f c + i g``, ``h_t = o tanh(c_t)``; ``i, f, o`` are sigmoids, ``g`` is a tanh."""
 
-    def _gates(self, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+    def gates(self, u: Tensor, q: Tensor) -> Gates:
+        """See :class:`Cell`."""
         n = u.shape[-1] // 4
         first, g, o = torch.split(u + q, [2 * n, n, n], -1)
         i, f = first.sigmoid().chunk(2, -1)
         return i, f, g.tanh(), o.sigmoid()
 
-    def step(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    def state(self, gates: Gates, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """See :class:`Cell`."""
-        i, f, g, o = self._gates(u, q)
+        i, f, g, o = gates
         c = torch.addcmul(f * c, i, g)
         return o * c.tanh(), c
 
-    def coefficients(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> Coefficients:
+    def coefficients(self, gates: Gates, h: Tensor, c: Tensor) -> Coefficients:
         """See :class:`Cell`."""
-        i, f, g, o = self._gates(u, q)
-        t = (f * c + i * g).tanh()
-        gates = [g * i * (1 - i), c * f * (1 - f), i * (1 - g * g), t * o * (1 - o)]
-        return torch.cat(gates, -1), f, o * (1 - t * t)
+        i, f, g, o = gates
+        t = torch.addcmul(f * c, i, g).tanh()
+        by_pre = [g * i * (1 - i), c * f * (1 - f), i * (1 - g * g), t * o * (1 - o)]
+        return torch.cat(by_pre, -1), f, o * (1 - t * t)
 
     def pull(
         self, j: Coefficients, gh: Tensor, gc: Tensor
@@ -115,19 +126,20 @@ class LSTM(Cell):
 class GRU(Cell):
     """``h_t = n + z (h - n)``, ``n = tanh(u_n + r q_n)``; ``r, z`` are sigmoids of ``u + q``."""
 
-    def _gates(self, u: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+    def gates(self, u: Tensor, q: Tensor) -> Gates:
+        """See :class:`Cell`."""
         (ur, uz, un), (qr, qz, qn) = u.chunk(3, -1), q.chunk(3, -1)
         r = (ur + qr).sigmoid()
         return r, (uz + qz).sigmoid(), torch.tanh(un + r * qn), qn
 
-    def step(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    def state(self, gates: Gates, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """See :class:`Cell`."""
-        _, z, n, _ = self._gates(u, q)
+        _, z, n, _ = gates
         return torch.addcmul(n, z, h - n), c
 
-    def coefficients(self, u: Tensor, q: Tensor, h: Tensor, c: Tensor) -> Coefficients:
+    def coefficients(self, gates: Gates, h: Tensor, c: Tensor) -> Coefficients:
         """See :class:`Cell`."""
-        r, z, n, qn = self._gates(u, q)
+        r, z, n, qn = gates
         by_n = (1 - z) * (1 - n * n)
         by_r, by_z = by_n * qn * r * (1 - r), (h - n) * z * (1 - z)
         return torch.cat([by_r, by_z, by_n], -1), torch.cat([by_r, by_z, by_n * r], -1), z

@@ -22,6 +22,8 @@ from neuroinit.kernels.recurrent.cells import GRU, LSTM, RNN, Cell
 from neuroinit.kernels.recurrent.packing import Packing, packing_of, select
 from neuroinit.kernels.recurrent.recurrence import recurrence
 
+FEW = 8  # least samples in a piece that torch computes alone in a first-order pass
+
 CELLS: dict[str, Callable[[], Cell]] = {
     "lstm": LSTM,
     "gru": GRU,
@@ -62,12 +64,48 @@ def recurrent(
     known = all(context.knows(w) for group in groups for w in group[:2])
     if not alike or not known or len(groups) != layers * (1 + both) or x.dim() != 3 - packed:
         return None
+    if name == "lstm" and not packed and (found := _by_torch(args, context)) is not None:
+        return found
     cell = CELLS[name]()
     if packed:
         return _packed(cell, x, batch_sizes, states, groups, both, context)
     x = x if samples_first else x.transpose(0, 1)
     y, ends = _layers(cell, x, states, groups, both, context)
     return (y if samples_first else y.transpose(0, 1)), *ends
+
+
+def _by_torch(args: tuple[Any, ...], context: KernelContext) -> tuple[Tensor, ...] | None:
+    """All layers of an LSTM in a first-order pass by torch's fused kernel, piece by piece.
+
+    The weights are the leaves of the pieces. ``None`` if that is slower. Statistics of two layers
+    with 64 features take 2.9 training steps in place of 4.6 for pieces of 16 samples, 4.1 in place
+    of 5.1 for 8, and 6.3 in place of 6.0 for 4. torch has no such kernel for GRU and RNN.
+    """
+    x, states, weights, *options = args
+    pieces, dim = context.pieces, 0 if options[-1] else 1
+    if pieces is None or pieces.recorded is None or not _fused():
+        return None
+    sizes = [stop - start for start, stop in pieces.intervals]
+    fits = sum(sizes) == x.shape[dim] and min(sizes) >= FEW
+    if not fits or x.device.type != "cpu" or x.dtype != torch.float32:
+        return None
+    pieces.recorded.used = True
+    leaves = [(w, pieces.leaf(w)) for w in weights]
+    own = [w.expand(len(sizes), *w.shape) if leaf is None else leaf for w, leaf in leaves]
+    parts = zip(
+        torch.split(x, sizes, dim),
+        zip(*(torch.split(s, sizes, 1) for s in states), strict=True),
+        zip(*(w.unbind() for w in own), strict=True),
+        strict=True,
+    )
+    y, *ends = zip(*(torch.lstm(part, h, w, *options) for part, h, w in parts), strict=True)
+    return torch.cat(y, dim), *(torch.cat(end, 1) for end in ends)
+
+
+def _fused() -> bool:
+    """Whether torch has its fused kernel for an LSTM on a CPU."""
+    found: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return found
 
 
 def _packed(

@@ -12,7 +12,7 @@ outputs along the directions, so it takes
 3. a pass backward through time as the first one, to which the curvature and ``v^T gq_t`` are
    added.
 
-The derivative by the scale of ``W`` is an inner product with ``W h`` and ``W dh``, known already.
+The derivative by the scale of ``W`` is an inner product with ``W h`` and ``W dh``.
 """
 
 from __future__ import annotations
@@ -42,12 +42,10 @@ from neuroinit.kernels.recurrent.packing import Packing
 from neuroinit.kernels.recurrent.through_time import (
     BackwardThroughTime,
     by_step,
-    coefficients,
     curvature,
     forward_through_time,
     plain_gradients,
     running,
-    with_bias,
 )
 
 LINEAR = Linear()
@@ -102,26 +100,29 @@ class _Recurrence(torch.autograd.Function):
         packing: Packing | None,
     ) -> tuple[Tensor, Tensor]:
         with torch._C.DisableTorchFunction():  # nothing to replace in the many small operators
-            states = forward_through_time(cell, u, h, c, w, b, packing)
-            j = coefficients(cell, u, b, states)  # every backward pass needs them
-        ctx.save_for_backward(u, h, c, w, b, scale, *states, *j)
+            hs, cs, j = forward_through_time(cell, u, h, c, w, b, packing)
+        ctx.save_for_backward(u, h, c, w, b, scale, hs, cs, *j)
         ctx.cell, ctx.context, ctx.slices, ctx.packing = cell, context, slices, packing
-        return states[1][1:].transpose(0, 1).contiguous(), _last(states[2][1:], packing)
+        return hs[1:].transpose(0, 1).contiguous(), _last(cs[1:], packing)
 
     @staticmethod
     @without_function_mode
     def backward(ctx: Any, saved: Saved, gh: Tensor, gc: Tensor) -> tuple[Tensor | None, ...]:
-        u, h, c, w, b, scale, products, hs, cs, *j = saved
+        u, h, c, w, b, scale, hs, cs, *j = saved
         cell, needed, packing = ctx.cell, ctx.needs_input_grad, ctx.packing
         if ctx.context.second_backward:
             own = _backward(j, cell, gh, gc, w, packing)
-            gs = dot(own.gq, products) if needed[5] else None
+            gs = dot(own.gq, _products(hs, w)) if needed[5] else None
             gb = own.gq.sum((0, 1)) if needed[4] else None
-            return own.gu.transpose(0, 1), own.gh, own.gc, None, gb, gs, *[None] * 6
+            return own.gu, own.gh, own.gc, None, gb, gs, *[None] * 6
         separate = ctx.context.first_backward and ctx.slices is not None
-        if ctx.context.first_backward:
-            wanted = needed[6:8] if separate else needed[3:5]
-            settings = scale, products, hs, cs, cell, wanted, ctx.slices, packing, *j
+        wanted = needed[6:8] if separate else needed[3:5]
+        found: tuple[Tensor | None, ...]
+        if ctx.context.first_backward and not torch.is_grad_enabled():
+            own = _backward(j, cell, gh, gc, w, packing)
+            found = own.gu, own.gh, own.gc, *_weight_and_bias(own, hs, w, ctx.slices, wanted)
+        elif ctx.context.first_backward:
+            settings = scale, hs, cs, cell, wanted, ctx.slices, packing, *j
             found = _RecurrenceGradients.apply(gh, gc, u, h, c, w, b, *settings)  # type: ignore[no-untyped-call]
         else:
             found = plain_gradients(cell, (gh, gc), u, h, c, w, b, packing)
@@ -144,7 +145,6 @@ class _RecurrenceGradients(torch.autograd.Function):
         w: Tensor,
         b: Tensor | None,
         scale: Tensor | None,
-        products: Tensor,
         hs: Tensor,
         cs: Tensor,
         cell: Cell,
@@ -155,11 +155,9 @@ class _RecurrenceGradients(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
         own = _backward(j, cell, gh, gc, w, packing)
-        ctx.save_for_backward(u, w, b, products, hs, cs, own.gq, own.by_h, own.by_c, *j)
+        ctx.save_for_backward(u, w, b, hs, cs, own.gq, *own.by_states, *j)
         ctx.cell, ctx.slices, ctx.packing = cell, slices, packing
-        gq, before = own.gq.transpose(0, 1), hs[:-1].transpose(0, 1)
-        gw, gb = weight_and_bias_gradients(LINEAR, gq, before, w, slices, *wanted)
-        return own.gu.transpose(0, 1), own.gh, own.gc, gw, gb
+        return own.gu, own.gh, own.gc, *_weight_and_bias(own, hs, w, slices, wanted)
 
     @staticmethod
     @without_function_mode
@@ -172,7 +170,7 @@ class _RecurrenceGradients(torch.autograd.Function):
         v: Tensor | None,
         vb: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        u, w, b, products, hs, cs, gq, by_h, by_c, *j = saved
+        u, w, b, hs, cs, gq, by_h, by_c, *j = saved
         cell, slices, before = ctx.cell, ctx.slices, hs[:-1].transpose(0, 1)
         du = torch.zeros_like(u) if du is None else du
         dh = torch.zeros_like(hs[0]) if dh is None else dh
@@ -182,7 +180,7 @@ class _RecurrenceGradients(torch.autograd.Function):
             v = w.new_zeros(w.shape if slices is None else (len(vb), *w.shape))
         if v is not None:
             dq = add_forward(LINEAR, slices, before, v, vb, None)
-            ggq = input_gradients(LINEAR, gq.transpose(0, 1), before, v, slices).transpose(0, 1)
+            ggq = input_gradients(LINEAR, gq, before, v, slices).transpose(0, 1)
         du, dq = du.transpose(0, 1).contiguous(), dq.transpose(0, 1).contiguous()
         moved, dhs, dcs = [], [dh], [dc]
         for t, j_t in enumerate(by_step(j)):
@@ -191,17 +189,31 @@ class _RecurrenceGradients(torch.autograd.Function):
             dh, dc = running(ctx.packing, t, *pushed)
             dhs.append(dh)
             dcs.append(dc)
-        changes = torch.stack(moved)
-        primal = u.transpose(0, 1), with_bias(products, b), hs[:-1], cs[:-1]
+        changes, products = torch.stack(moved), _products(hs, w).transpose(0, 1)
+        primal = u.transpose(0, 1), products if b is None else products + b, hs[:-1], cs[:-1]
         tangent = du, dq + changes, torch.stack(dhs[:-1]), torch.stack(dcs[:-1])
         added = curvature(cell, primal, (by_h, by_c), tangent)
         own = BackwardThroughTime(j, cell, None, torch.zeros_like(dc), w, (*added, ggq))
-        gs = dot(gq, changes) + dot(own.gq, products) if ctx.needs_input_grad[7] else None
+        gs = None
+        if ctx.needs_input_grad[7]:
+            gs = dot(gq.transpose(0, 1), changes) + dot(own.gq.transpose(0, 1), products)
         gb = own.gq.sum((0, 1)) if ctx.needs_input_grad[6] else None
-        gu = own.gu.transpose(0, 1)
         by_gc = dc if ctx.packing is None else ctx.packing.last(torch.stack(dcs[1:]))
-        found = torch.stack(dhs[1:], 1), by_gc, gu, own.gh, own.gc, None, gb, gs
-        return *found, *[None] * (7 + len(j))
+        found = torch.stack(dhs[1:], 1), by_gc, own.gu, own.gh, own.gc, None, gb, gs
+        return *found, *[None] * (6 + len(j))
+
+
+def _products(hs: Tensor, w: Tensor) -> Tensor:
+    """``W h`` of every step, of shape ``(samples, steps, ...)``, from all states ``h``."""
+    return hs[:-1].transpose(0, 1) @ w.T
+
+
+def _weight_and_bias(
+    own: BackwardThroughTime, hs: Tensor, w: Tensor, slices: Slices, wanted: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """``gw`` and ``gb``, with slices those of each, as far as they are wanted."""
+    before = hs[:-1].transpose(0, 1)
+    return weight_and_bias_gradients(LINEAR, own.gq, before, w, slices, *wanted)
 
 
 def _last(states: Tensor, packing: Packing | None) -> Tensor:

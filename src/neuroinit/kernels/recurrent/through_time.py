@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from neuroinit.kernels.recurrent.cells import Cell, Coefficients
+from neuroinit.kernels.recurrent.cells import Cell, Coefficients, Gates
 from neuroinit.kernels.recurrent.packing import Packing
 
 T = TypeVar("T", Tensor, Tensor | None)
@@ -22,16 +23,27 @@ def forward_through_time(
     w: Tensor,
     b: Tensor | None,
     packing: Packing | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """``W h`` of every step, and all states ``h`` and ``c`` from the first on."""
-    products, hs, cs, transposed = [], [h], [c], w.T
-    for t, u_t in enumerate(u.transpose(0, 1).contiguous()):
-        product = h @ transposed
-        h, c = running(packing, t, *cell.step(u_t, with_bias(product, b), h, c))
-        products.append(product)
+) -> tuple[Tensor, Tensor, Coefficients]:
+    """All states ``h`` and ``c`` from the first on, and the coefficients of all steps."""
+    hs, cs, rows, transposed = [h], [c], list[Gates](), w.T
+    for t, u_t in enumerate(u.unbind(1)):
+        gates = cell.gates(u_t, _product(h, transposed, b))
+        h, c = running(packing, t, *cell.state(gates, h, c))
+        rows.append(gates)
         hs.append(h)
         cs.append(c)
-    return torch.stack(products), torch.stack(hs), torch.stack(cs)
+    gates, all_h, all_c = _stacked(rows), torch.stack(hs), torch.stack(cs)
+    return all_h, all_c, cell.coefficients(gates, all_h[:-1], all_c[:-1])
+
+
+def _product(h: Tensor, transposed: Tensor, b: Tensor | None) -> Tensor:
+    """``q = W h + b``."""
+    return h @ transposed if b is None else torch.addmm(b, h, transposed)
+
+
+def _stacked(rows: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Tensors of all steps, with the steps as first dimension."""
+    return tuple(torch.stack(part) for part in zip(*rows, strict=True))
 
 
 class BackwardThroughTime:
@@ -46,8 +58,6 @@ class BackwardThroughTime:
         added: Tensors to add to the gradients by ``u, q, h, c`` and again ``h``, for every step.
 
     Attributes:
-        gu: ``(steps, samples, ...)``; likewise ``gq``, and the gradients ``by_h`` and ``by_c`` by
-            the state after every step.
         gh: The gradient by the first ``h``; likewise ``gc``.
     """
 
@@ -63,7 +73,7 @@ class BackwardThroughTime:
         outputs = None if gh is None else gh.transpose(0, 1).unbind()
         state = j[0].new_zeros(len(gc), w.shape[1])
         by_u, by_q, by_h, by_c, again = (None if e is None else e.unbind() for e in added)
-        rows: list[tuple[Tensor, ...]] = []
+        self._rows: list[tuple[Tensor, ...]] = []
         for t, j_t in reversed(list(enumerate(by_step(j)))):
             state = state if outputs is None else state + outputs[t]
             reached = state, gc
@@ -71,10 +81,25 @@ class BackwardThroughTime:
             gu, gq, gc = _plus(gu, by_u, t), _plus(gq, by_q, t), _plus(gc, by_c, t)
             direct = _plus(_plus(direct, by_h, t), again, t)
             state = gq @ w if direct is None else torch.addmm(direct, gq, w)
-            rows.append((gu, gq, *reached))
-        parts = [torch.stack(part[::-1]) for part in zip(*rows, strict=True)]
-        self.gu, self.gq, self.by_h, self.by_c = parts
+            self._rows.append((gu, gq, *reached))
+        self._rows.reverse()
         self.gh, self.gc = state, gc
+
+    @cached_property
+    def gq(self) -> Tensor:
+        """The gradients by ``q``, of shape ``(samples, steps, ...)``."""
+        return torch.stack([row[1] for row in self._rows], 1)
+
+    @cached_property
+    def gu(self) -> Tensor:
+        """The gradients by ``u``, of shape ``(samples, steps, ...)``."""
+        same = self._rows[0][0] is self._rows[0][1]
+        return self.gq if same else torch.stack([row[0] for row in self._rows], 1)
+
+    @property
+    def by_states(self) -> tuple[Tensor, ...]:
+        """The gradients by ``h`` and ``c`` after every step, of shape ``(steps, samples, ...)``."""
+        return _stacked([row[2:] for row in self._rows])
 
 
 def _plus(gradient: T, steps: Sequence[Tensor] | None, t: int) -> T:
@@ -90,17 +115,6 @@ def running(packing: Packing | None, t: int, h: Tensor, c: Tensor) -> tuple[Tens
     return (h, c) if mask is None else (h * mask, c * mask)
 
 
-def with_bias(products: Tensor, b: Tensor | None) -> Tensor:
-    """``W h + b`` from ``W h``."""
-    return products if b is None else products + b
-
-
-def coefficients(cell: Cell, u: Tensor, b: Tensor | None, states: Sequence[Tensor]) -> Coefficients:
-    """The coefficients of all steps, with the steps as first dimension."""
-    products, hs, cs = states
-    return cell.coefficients(u.transpose(0, 1), with_bias(products, b), hs[:-1], cs[:-1])
-
-
 def by_step(j: Sequence[Tensor]) -> list[Coefficients]:
     """The coefficients of every step, from those of all."""
     return list(zip(*(part.unbind() for part in j), strict=True))
@@ -112,7 +126,8 @@ def curvature(
     """The derivative by ``u, q, h, c`` of ``<adjoint, J tangent>``, ``J`` the cells' Jacobians."""
     with torch.enable_grad():
         inputs = [part.detach().requires_grad_() for part in primal]
-        pulled = cell.pull(cell.coefficients(*inputs), *adjoint)
+        u, q, *state = inputs
+        pulled = cell.pull(cell.coefficients(cell.gates(u, q), *state), *adjoint)
         pairs = [(g, d) for g, d in zip(pulled, tangent, strict=True) if g is not None]
         total = torch.stack([(g * d).sum() for g, d in pairs]).sum()
         if not total.requires_grad:  # ReLU
@@ -134,7 +149,8 @@ def plain_gradients(
     inputs, outputs, cs = (u, h, c, w, b), [], []
     with torch.enable_grad():
         for t, u_t in enumerate(u.unbind(1)):
-            h, c = running(packing, t, *cell.step(u_t, with_bias(h @ w.T, b), h, c))
+            gates = cell.gates(u_t, _product(h, w.T, b))
+            h, c = running(packing, t, *cell.state(gates, h, c))
             outputs.append(h)
             cs.append(c)
         c = c if packing is None else packing.last(torch.stack(cs))
