@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -97,8 +97,9 @@ class Session(Evaluation):
         It is ``None`` for leaves that the loss does not use, and sparse for sparse embeddings.
         """
         if self._plain:
+            tensors = cast(Sequence[Tensor], leaves)  # edges are those of recorded layers
             keeps = retain_graph or create_graph
-            return torch.autograd.grad(loss, leaves, None, keeps, create_graph, allow_unused=True)
+            return torch.autograd.grad(loss, tensors, None, keeps, create_graph, allow_unused=True)
         context = self._context
         return differentiate([loss], leaves, None, create_graph, retain_graph, context, dense=False)
 
