@@ -26,14 +26,15 @@ OURS = {
     "nio_ with branches": "`nio_(..., optimizer=)`, third form",
     "nio_ by what is learned": "`nio_(..., optimizer=)`, fourth form",
     "nio_ with layers and branches": "`nio_(..., optimizer=)`, fifth form",
-    "nio_ with bounded learning": "`nio_(..., optimizer=)`",
+    "nio_ with bounded learning": "`nio_(..., optimizer=)`, sixth form",
+    "nio_ with further steps": "`nio_(..., optimizer=)`",
     "auto_ of 2026-11-18": "`auto_`, earlier form",
     "auto_ by what is learned": "`auto_`, second form",
     "auto_ without a higher rate": "`auto_`",
 }
 SHOWN_SUITES = ("distortions", "strokes", "other", "digits")
 UNSEEN = {  # the present forms, and suites whose networks decided none of their numbers
-    "nio_ with bounded learning": SHOWN_SUITES,
+    "nio_ with further steps": SHOWN_SUITES,
     "auto_ without a higher rate": SHOWN_SUITES[:3],
 }
 PRESENT = tuple(UNSEEN)

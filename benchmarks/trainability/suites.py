@@ -161,7 +161,7 @@ SUITES = {
         small_images,
         epochs=3,
         good=0.25,
-        seeds=1,
+        seeds=3,
     ),
     "fresh": Suite(
         "fresh",
@@ -226,7 +226,7 @@ SUITES = {
         distortions,
         epochs=2,
         good=0.5,  # chance is 17%
-        seeds=2,
+        seeds=3,
     ),
     "strokes": Suite(
         "strokes",
@@ -239,6 +239,6 @@ SUITES = {
         lambda source: strokes(),
         epochs=3,
         good=0.6,  # chance is 17%
-        seeds=2,
+        seeds=3,
     ),
 }
