@@ -27,14 +27,14 @@ OURS = {
     "nio_ by what is learned": "`nio_(..., optimizer=)`, fourth form",
     "nio_ with layers and branches": "`nio_(..., optimizer=)`, fifth form",
     "nio_ with bounded learning": "`nio_(..., optimizer=)`, sixth form",
-    "nio_ with further steps": "`nio_(..., optimizer=)`",
+    "nio_ by a clear lead": "`nio_(..., optimizer=)`",
     "auto_ of 2026-11-18": "`auto_`, earlier form",
     "auto_ by what is learned": "`auto_`, second form",
     "auto_ without a higher rate": "`auto_`",
 }
 SHOWN_SUITES = ("distortions", "strokes", "other", "digits")
 UNSEEN = {  # the present forms, and suites whose networks decided none of their numbers
-    "nio_ with further steps": SHOWN_SUITES,
+    "nio_ by a clear lead": SHOWN_SUITES,
     "auto_ without a higher rate": SHOWN_SUITES[:3],
 }
 PRESENT = tuple(UNSEEN)

@@ -35,6 +35,7 @@ from benchmarks.defaults.rates import read as read_rates
 from neuroinit.model.problem import Problem
 from neuroinit.run.judging import Judge
 from neuroinit.run.rollout import Outcome, Rollout
+from neuroinit.run.verify import LEAST
 
 FOLDER = Path(__file__).parent
 KEYS = ("suite", "network", "start", "seed", "optimizer")
@@ -136,7 +137,9 @@ class Race:
         last = {arm: self.outcome(row, arm, self.steps) for arm in names}
         judge = judge.among(last.values())
         best = judge.best(last)
-        return best if best and (judge.start_fails or judge.is_ahead(last[best], 1.0)) else "own"
+        if not best or not (judge.start_fails or judge.is_ahead(last[best], 1.0, LEAST)):
+            return "own"
+        return best
 
     def outcome(self, row: Row, arm: str, steps: int) -> Outcome:
         """What a training has reached after some steps."""

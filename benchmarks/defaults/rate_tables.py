@@ -17,6 +17,7 @@ from benchmarks.statistics_tools import Compared, compared
 from neuroinit.run.candidates import MOST
 from neuroinit.run.judging import Judge
 from neuroinit.run.rollout import Outcome
+from neuroinit.run.verify import LEAST
 
 Row = dict[str, Any]
 GOOD = {
@@ -60,6 +61,7 @@ class Rule:
         rate: Factor of the learning rate of the trainings.
         steps: Of a training.
         errors: Standard errors by which a score has to be lower.
+        least: Share by which it has to be lower, too.
         both: Whether layers and small branches are tried together.
         gpt2: Whether GPT-2's scales are tried where the model as it is fails.
         check: Whether the best has to be ahead at twice the learning rate, too.
@@ -71,6 +73,7 @@ class Rule:
     rate: float = 1.0
     steps: int = 12
     errors: float = 1.0
+    least: float = LEAST
     both: bool = True
     gpt2: bool = True
     check: bool = False
@@ -88,7 +91,7 @@ class Rule:
             return "own"
         if judge.start_fails:
             return best
-        if not judge.is_ahead(outcomes[best], self.errors):
+        if not judge.is_ahead(outcomes[best], self.errors, self.least):
             return "own"
         if self.check:
             faster = outcome(row, best, 2 * self.rate, 16)
@@ -170,6 +173,9 @@ WAYS: dict[str, Callable[[Row], str]] = {
     "... by the loss alone": Rule(by_loss=True),
     "... without the bound of what is learned": Rule(bounded=False),
     "... ahead by 2 standard errors": Rule(errors=2.0),
+    "... ahead by 1 standard error, and 0%": Rule(least=0.0),
+    "... ahead by 1 standard error, and 5%": Rule(least=0.05),
+    "... ahead by 1 standard error, and 10%": Rule(least=0.1),
     "... with LSUV's new values as one more start, without branches": Rule(orthonormal=True),
     "... with 8 steps": Rule(steps=8),
     "... with 16 steps": Rule(steps=16),

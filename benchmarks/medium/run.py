@@ -17,7 +17,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -183,13 +183,20 @@ def write(rows: list[dict[str, Any]]) -> None:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def fill(source: str, wanted: list[Job]) -> None:
-    """Run what is missing of some jobs, and append what comes of them."""
+def fill(source: str, wanted: list[Job], again: Sequence[str] = ()) -> None:
+    """Run what is missing of some jobs, and append what comes of them.
+
+    Args:
+        source: Of the images.
+        wanted: The jobs.
+        again: Starts of which records are forgotten; their trainings from equal weights are not.
+    """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of layers that a classic start leaves alone
     rows = read()
-    write(rows)
-    done = {_job(row) for row in rows}
+    kept = [row for row in rows if row["start"] not in again or _job(row) not in wanted]
+    write(kept)
+    done = {_job(row) for row in kept}
     data = images(source)
     for job in wanted:
         if job in done:
@@ -215,11 +222,9 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--again", nargs="+", default=[], metavar="START", help="forget these")
     args = parser.parse_args()
-    if args.again:
-        write([row for row in read() if row["start"] not in args.again])
     if not args.table:
         chosen = [j for j in jobs() if j.start in args.only and j.network in args.networks]
-        fill(args.data, chosen)
+        fill(args.data, chosen, args.again)
     from benchmarks.medium.tables import FIGURES, tables
 
     print(tables(read()))

@@ -2,6 +2,7 @@
 
     python -m benchmarks.text.grid TEXT                      # all that is missing; resumable
     python -m benchmarks.text.grid TEXT --methods "NIO()"    # some rows
+    python -m benchmarks.text.grid TEXT --again auto_        # these once more, with their costs
 
 Pre-LN, Post-LN and no normalization; 6, 12 and 24 blocks; AdamW from 3e-4 to 1e-2 and SGD; with and
 without warmup. Appends to benchmarks/text/grid.jsonl, a line a training. Jobs come in an order in
@@ -30,6 +31,7 @@ import neuroinit as ni
 from benchmarks.agreement.measures import Batch, cross_entropy
 from benchmarks.text.char_gpt import GPT, batches, deep_norm, gpt2_rule, text
 from benchmarks.trainability.ideas import ClampedBiases
+from neuroinit.common.files import replacing
 
 RESULTS = Path(__file__).with_name("grid.jsonl")
 WIDTH, LENGTH, SIZE = 32, 16, 16  # of a layer, of a text, of a batch
@@ -229,12 +231,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
     parser.add_argument("--methods", nargs="+", default=list(ROWS))
+    parser.add_argument("--again", nargs="+", default=[], metavar="METHOD")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     records = read(args.results)
-    done = {tuple(row[k] for k in KEYS) for row in records}
+    kept = [row for row in records if row["method"] not in args.again]
+    if len(kept) < len(records):
+        with replacing(args.results) as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    done = {tuple(row[k] for k in KEYS) for row in kept}
     cells = (*KEYS[:3], "hash", "warmup", "optimizer")
     known = {tuple(row[k] for k in cells): {k: row[k] for k in TRAINED} for row in records}
     for job in jobs(args.methods):

@@ -118,7 +118,7 @@ METHODS: dict[str, Contender] = {
     "auto_ by what is learned": Contender(auto, aware=True),
     "nio_ with bounded learning": Contender(factor_for_optimizer, aware=True),
     "auto_ without a higher rate": Contender(auto, aware=True),
-    "nio_ with further steps": Contender(factor_for_optimizer, aware=True),
+    "nio_ by a clear lead": Contender(factor_for_optimizer, aware=True),
     "NIO(), idle layers stay": changed(rule=ClampedBiases(ascent=0.1, grow=False)),
     "NIO(), biases as they are": changed(rule=HeldNorm(ascent=0.1)),
     "NIO(), grows to lower a norm": changed(rule=EitherWay(ascent=0.1)),

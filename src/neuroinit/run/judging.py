@@ -72,10 +72,16 @@ class Judge:
         rank = self._least_learned if self.start_fails else self.score
         return not self.learns(outcome), rank(outcome)
 
-    def is_ahead(self, outcome: Outcome, errors: float) -> bool:
-        """Whether the score is lower than the start's by more than ``errors`` standard errors."""
+    def is_ahead(self, outcome: Outcome, errors: float, least: float = 0.0) -> bool:
+        """Whether the score is lower by more than ``errors`` standard errors, and than ``least``.
+
+        Args:
+            outcome: That of a candidate; it is compared with that of the start.
+            errors: How many standard errors.
+            least: The least difference of logarithms; of scores, if one of them is negative.
+        """
         gain, noise = self.lead(outcome)
-        return gain > errors * noise
+        return gain > max(errors * noise, least)
 
     def lead(self, outcome: Outcome) -> tuple[float, float]:
         """By how much the score is lower than that of the start, and the noise between batches."""

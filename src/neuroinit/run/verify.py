@@ -19,9 +19,9 @@ is. So the *score* of a training is ``L - I``.
 
 The best one (:mod:`neuroinit.run.judging`) replaces a model that diverges or learns nothing. A
 model that learns is replaced if the score of the best one is lower by more than the noise between
-batches. Learning rates near the stability limit often diverge only after the first dozen steps, so
-a model that learns is trained on, with the steps that the candidates leave. How this was chosen,
-and on which networks, is in ``docs/evidence/defaults.md``.
+batches, and by 2%. Learning rates near the stability limit often diverge only after the first dozen
+steps, so a model that learns is trained on, with the steps that the candidates leave. How this was
+chosen, and on which networks, is in ``docs/evidence/defaults.md``.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ STEPS = 12  # steps of a training
 FURTHER = 24  # most steps by which that of the model as it is goes on
 BUDGET = 60  # steps of all trainings
 STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
+LEAST = 0.02  # share of the score by which it has to be lower
 NOT_BETTER = (
     f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
     "as it is"
@@ -151,7 +152,8 @@ class _ShortTrainings:
         outcomes = {name: self._outcome(name, candidate) for name, candidate in candidates.items()}
         judge = self.judge.among(outcomes.values())
         best = judge.best(outcomes)
-        if not best or not (judge.start_fails or judge.is_ahead(outcomes[best], STANDARD_ERRORS)):
+        ahead = (STANDARD_ERRORS, LEAST)
+        if not best or not (judge.start_fails or judge.is_ahead(outcomes[best], *ahead)):
             return "", NOT_BETTER
         return best, (
             f"applied {best}: {judge.of(outcomes[best])} after {STEPS} training steps; "

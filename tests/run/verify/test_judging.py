@@ -59,3 +59,11 @@ def test_an_infinite_loss_with_other_targets_counts_as_all_that_can_be_learned()
     start, sure = Outcome([1.0, 1.0], [0.1, 0.1]), Outcome([0.9, 0.9], [math.inf, 0.2])
     judge = Judge(start, first_loss=1.2).among([sure])
     assert judge.scores(sure) == pytest.approx([0.9 - 1.1, 0.9 - 1.1 * 0.2 / 1.1])
+
+
+def test_a_small_lead_is_not_enough():
+    start, better = (Outcome([a, b], [0.1, 0.1]) for a, b in ((2.10, 2.30), (2.08, 2.28)))
+    judge = Judge(start, first_loss=2.4).among([better])
+    assert judge.is_ahead(better, 1.0)
+    assert judge.is_ahead(better, 1.0, 0.005)
+    assert not judge.is_ahead(better, 1.0, 0.02)
