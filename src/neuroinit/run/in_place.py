@@ -62,7 +62,8 @@ def nio_(
             every layer has unit variance, or both; if the model learns nothing, also GPT-2's scales
             (``SmallBranches(std=0.02)``). If there are no other scales, half of the result is
             tried. The trainings are judged by the loss and by what they have learned about the
-            inputs. The best one is applied, or nothing; ``result.verified`` says which.
+            inputs. The best one is applied if the model as it is diverges, learns nothing, or is
+            clearly behind; ``result.verified`` says what was applied.
         **options: Fields of :class:`NIO`, for example ``steps=40`` or ``gamma=2.0``, and options of
             :func:`optimize`, for example ``compute_loss=``. ``engine`` and ``memory_limit`` are for
             rules with second derivatives, as with ``gamma=2.0``; the default has none.
