@@ -56,8 +56,8 @@ BUDGET = 60  # steps of all trainings
 STANDARD_ERRORS = 1.0  # by which the score of a candidate has to be lower
 LEAST = 0.02  # share of the score by which it has to be lower
 NOT_BETTER = (
-    f"not applied: {STEPS} training steps with this optimizer are not better than from the model "
-    "as it is"
+    f"not applied: {STEPS} training steps with this optimizer are not clearly better than from the "
+    "model as it is"
 )
 
 log = logging.getLogger(__name__)
