@@ -20,6 +20,7 @@ from benchmarks.trainability.suites import SUITES, Suite
 
 PRESENT = ("common factor, optimizer", "common factor", "auto_ of 2026-11-17")
 SHOWN = ("warmup of one epoch", "LSUV", "GradInit", "MetaInit", "NIO, paper's form", "NIO()")
+EARLIER = (*SHOWN, "auto_")
 Rows = dict[Cell, dict[str, Any]]
 
 
@@ -27,6 +28,13 @@ def found(suite: Suite) -> dict[str, Rows]:
     """Method -> cell -> row."""
     rows = [row for row in read(suite.results) if row["seed"] < suite.seeds]
     return by_cell([row for row in rows if row["method"] in METHODS], list(STARTS))
+
+
+def earlier(suite: Suite) -> dict[str, Rows]:
+    """The same, of the seeds that all earlier methods have."""
+    rows = found(suite)
+    seeds = set.intersection(*({cell[3] for cell in rows[method]} for method in EARLIER))
+    return {m: {c: row for c, row in own.items() if c[3] in seeds} for m, own in rows.items()}
 
 
 def difference(mine: Any, before: Any, cells: Sequence[Any], value: Any) -> Interval:
@@ -41,12 +49,13 @@ def difference(mine: Any, before: Any, cells: Sequence[Any], value: Any) -> Inte
 def table(name: str) -> str:
     """Markdown: share of cells that train, by optimizer and by seed; a line a method."""
     suite = SUITES[name]
-    rows = found(suite)
+    rows = earlier(suite)
     before = rows[BEFORE]
     groups: dict[str, list[Cell]] = {"all": list(before)}
     groups |= {o: [c for c in before if c[2] == o] for o in suite.optimizers}
-    if suite.seeds > 1:
-        groups |= {f"seed {s}": [c for c in before if c[3] == s] for s in range(suite.seeds)}
+    seeds = sorted({c[3] for c in before})
+    if len(seeds) > 1:
+        groups |= {f"seed {s}": [c for c in before if c[3] == s] for s in seeds}
     head = [f"{g} ({len(cells)} cells)" for g, cells in groups.items()]
     lines = [
         f"| more cells that train, points: `{name}` | " + " | ".join(head) + " |",
@@ -55,7 +64,7 @@ def table(name: str) -> str:
     trains = _trains(suite)
     shares = [sum(map(trains, (before[c] for c in own))) / len(own) for own in groups.values()]
     lines.append("| as it is trains | " + " | ".join(f"{x:.0%}" for x in shares) + " |")
-    for method in (*SHOWN, "auto_"):
+    for method in EARLIER:
         mine = rows[method]
         gains = [
             difference(mine, before, own, lambda row: 100.0 * trains(row))
@@ -68,7 +77,7 @@ def table(name: str) -> str:
 def working(name: str) -> str:
     """Markdown: test accuracy of the cells that train as they are, and harm; a line a method."""
     suite = SUITES[name]
-    rows, trains = found(suite), _trains(suite)
+    rows, trains = earlier(suite), _trains(suite)
     before = rows[BEFORE]
     cells = [c for c in before if trains(before[c])]
     lines = [
@@ -76,7 +85,7 @@ def working(name: str) -> str:
         "| no longer train | cost, training steps |",
         "|---|---|---|---|",
     ]
-    for method in (*SHOWN, "auto_"):
+    for method in EARLIER:
         mine = rows[method]
         gain = difference(mine, before, cells, lambda row: 100.0 * row["accuracy"])
         costs = [row["cost"] for row in mine.values() if "cost" in row]
@@ -88,7 +97,7 @@ def working(name: str) -> str:
 
 def thresholds(levels: tuple[float, ...] = (0.25, 0.30, 0.33)) -> str:
     """Markdown: cells of `other` that train, and harm, for other accuracies that count as such."""
-    rows = found(SUITES["other"])
+    rows = earlier(SUITES["other"])
     before = rows[BEFORE]
     lines = [
         "| cells that train (made worse), if that means | "
@@ -96,7 +105,7 @@ def thresholds(levels: tuple[float, ...] = (0.25, 0.30, 0.33)) -> str:
         + " |",
         "|---" * (len(levels) + 1) + "|",
     ]
-    for method in (BEFORE, *SHOWN, "auto_"):
+    for method in (BEFORE, *EARLIER):
         line = []
         for level in levels:
             good = {c for c, row in rows[method].items() if row["accuracy"] >= level}
