@@ -26,7 +26,8 @@ def test_the_medium_table_pairs_by_seed():
             "cost": 7,
         }
 
-    rows = [row("Kaiming", k, 0.5 + 0.1 * k) for k in range(3)]
-    rows += [row("LSUV", k, 0.51 + 0.1 * k) for k in range(2)]  # one seed is missing
+    rows = [row("Kaiming", k, 0.5 + 0.1 * k) for k in range(4)]
+    rows += [row("LSUV", k, 0.51 + 0.1 * k) for k in range(3)]  # one seed is missing
+    rows += [row("GradInit", k, 0.5) for k in range(2)]  # too few to be shown
     line = tables(rows).splitlines()[-1]
-    assert line.startswith("| w/ BN | LSUV | 2 | 56.0 | **+1.0 (+1.0 to +1.0)** |")
+    assert line.startswith("| w/ BN | LSUV | 3 | 61.0 | **+1.0 (+1.0 to +1.0)** |")
