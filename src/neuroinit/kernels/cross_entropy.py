@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neuroinit.common.batches import Data, Interval
+from neuroinit.kernels.losses import means_of_slices
 
 
 def cross_entropies(
@@ -32,7 +33,5 @@ def cross_entropies(
     plain = isinstance(target, Tensor) and target.dim() == 1 and not target.is_floating_point()
     if not plain or output.dim() != 2 or bool((target < 0).any()):
         return None
-    weights = torch.zeros(len(pieces), len(output), dtype=output.dtype, device="cpu")
-    for own, (start, stop) in zip(weights, pieces, strict=True):
-        own[start:stop] = 1 / (stop - start)
-    return weights @ F.cross_entropy(output, target, reduction="none")
+    losses = F.cross_entropy(output, target, reduction="none")
+    return means_of_slices(losses, [slice(*piece) for piece in pieces])

@@ -129,11 +129,14 @@ def losses_of_pieces(
 
 
 def means_of_pieces(losses: Tensor | None, sizes: Sequence[int]) -> Tensor | None:
-    """The mean loss of every piece, from the losses of samples, as one matrix product."""
-    if losses is None:
-        return None
-    weights = torch.zeros(len(sizes), sum(sizes), dtype=losses.dtype, device="cpu")
-    for own, part in zip(weights, _slices(sizes), strict=True):
+    """The mean loss of every piece, from the losses of samples; ``None`` if there are none."""
+    return None if losses is None else means_of_slices(losses, _slices(sizes))
+
+
+def means_of_slices(losses: Tensor, slices: Sequence[slice]) -> Tensor:
+    """The mean of every slice of the losses of samples, as one matrix product."""
+    weights = torch.zeros(len(slices), len(losses), dtype=losses.dtype, device="cpu")
+    for own, part in zip(weights, slices, strict=True):
         own[part] = 1 / (part.stop - part.start)
     return weights.to(losses.device, non_blocking=True) @ losses
 

@@ -45,15 +45,17 @@ class Evaluation:
 
     @contextmanager
     def keeping_layers(self) -> Iterator[None]:
-        """A context in which no layer is replaced, for first-order passes.
+        """A context in which torch computes all layers, for first-order passes.
 
-        A pass that draws random numbers is repeated with replaced layers, whose dropout is off.
+        There are neither scales nor pieces. A pass that draws random numbers is repeated with
+        replaced layers, whose dropout is off.
         """
+        own, self._context = self._context, KernelContext()
         self._keeps_layers = True
         try:
             yield
         finally:
-            self._keeps_layers = False
+            self._context, self._keeps_layers = own, False
 
     def loss(self, batch: Batch, seed: int | None = None, size: int | None = None) -> Tensor:
         """The mean loss of a batch.

@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge
 from neuroinit.common.batches import Interval
 from neuroinit.common.graphs import graph_nodes
 from neuroinit.common.tensors import dot, sum_dtype, zeros_if_missing
-from neuroinit.kernels.context import KernelContext, PieceParameters, Recorded
+from neuroinit.kernels.context import PieceParameters, Recorded
 from neuroinit.kernels.function_mode import differentiate, differentiate_graphs
 from neuroinit.model.borrowing import borrowed
 from neuroinit.model.evaluation import Evaluation
@@ -167,15 +167,6 @@ class Session(Evaluation):
         calls = None if self.problem.compute_loss is None else list[tuple[Tensor, Tensor]]()
         recorded = Recorded() if record and not variables else None
         return PieceParameters(consecutive(pieces), leaves, losses=calls, recorded=recorded)
-
-    @contextmanager
-    def by_torch(self) -> Iterator[None]:
-        """A context in which torch computes all layers: there are neither scales nor pieces."""
-        own, self._context = self._context, KernelContext()
-        try:
-            yield
-        finally:
-            self._context = own
 
     @contextmanager
     def separating(self, pieces: PieceParameters) -> Iterator[None]:

@@ -205,7 +205,7 @@ def pass_is_separable(
 
     Its gradient of the second of three or more pieces is compared with the one that torch computes.
     """
-    with session.by_torch():
+    with session.keeping_layers():
         (apart,) = one_by_one(session, batch, pieces[1:2], session.problem.trainable)
     return _separable(session.point, batch, ([g[1].detach() for g in gradients], apart.gradients))
 
