@@ -31,7 +31,7 @@ import neuroinit as ni
 from benchmarks.defaults.candidates import Case
 from benchmarks.defaults.layer_factors import faster
 from benchmarks.defaults.rate_tables import counted
-from benchmarks.defaults.rates import cases_of, chosen_on
+from benchmarks.defaults.rates import missing
 from neuroinit.choose import auto
 from neuroinit.choose.auto_result import START
 from neuroinit.choose.tournament import Tournament
@@ -41,7 +41,6 @@ from neuroinit.run.rollout import Rollout
 
 RESULTS = Path(__file__).with_name("auto_checks.jsonl")
 FASTER_STEPS = 25
-KEYS = ("suite", "network", "start", "seed")
 Row = dict[str, Any]
 
 
@@ -153,14 +152,10 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     suite, source, *rest = sys.argv[2:]
-    done = {tuple(row[k] for k in KEYS) for row in read()}
-    for seed in map(int, rest or ["7"]):
-        for case in cases_of(suite, source, seed):
-            mine = case.names["network"] in chosen_on(suite)
-            if mine and tuple(case.names[k] for k in KEYS) not in done:
-                lines = [json.dumps(row) + "\n" for row in rows_of(case)]
-                with RESULTS.open("a") as file:
-                    file.writelines(lines)
+    for case in missing(suite, source, map(int, rest or ["7"]), read()):
+        lines = [json.dumps(row) + "\n" for row in rows_of(case)]
+        with RESULTS.open("a") as file:
+            file.writelines(lines)
 
 
 if __name__ == "__main__":

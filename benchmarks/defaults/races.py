@@ -30,7 +30,7 @@ import neuroinit as ni
 from benchmarks.defaults.candidates import Case
 from benchmarks.defaults.layer_factors import NOT_FINITE, scaled
 from benchmarks.defaults.rate_tables import GOOD, Rule, counted
-from benchmarks.defaults.rates import candidates_of, cases_of, chosen_on
+from benchmarks.defaults.rates import candidates_of, missing
 from benchmarks.defaults.rates import read as read_rates
 from neuroinit.model.problem import Problem
 from neuroinit.run.judging import Judge
@@ -175,14 +175,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     suite, source, *rest = sys.argv[2:]
     known = {_key(row): row for row in read_rates(suite)}
-    done = {tuple(r[k] for k in KEYS[:4]) for r in read(suite)}
-    for seed in map(int, rest or ["6"]):
-        for case in cases_of(suite, source, seed):
-            mine = case.names["network"] in chosen_on(suite)
-            if mine and tuple(case.names[k] for k in KEYS[:4]) not in done:
-                lines = [json.dumps(row) + "\n" for row in rows_of(case, known)]
-                with results(suite).open("a") as file:
-                    file.writelines(lines)
+    for case in missing(suite, source, map(int, rest or ["6"]), read(suite)):
+        lines = [json.dumps(row) + "\n" for row in rows_of(case, known)]
+        with results(suite).open("a") as file:
+            file.writelines(lines)
 
 
 if __name__ == "__main__":

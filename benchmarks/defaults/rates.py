@@ -24,7 +24,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from neuroinit.model.problem import Problem
 from neuroinit.run.rollout import Rollout, split_batches
 
 FOLDER = Path(__file__).parent
+KEYS = ("suite", "network", "start", "seed")
 RATES = (1.0, 2.0, 4.0, 8.0)
 STEPS = (4, 4, 4, 4)
 Row = dict[str, Any]
@@ -143,6 +144,16 @@ def cases_of(suite: str, source: str, seed: int) -> Iterator[Case]:
     return text_cases(source, seed) if suite == "text" else image_cases(suite, source, seed)
 
 
+def missing(suite: str, source: str, seeds: Iterable[int], rows: list[Row]) -> Iterator[Case]:
+    """The cases of a suite that defaults may be chosen on, without those of some records."""
+    done = {tuple(row[k] for k in KEYS) for row in rows}
+    for seed in seeds:
+        for case in cases_of(suite, source, seed):
+            mine = case.names["network"] in chosen_on(suite)
+            if mine and tuple(case.names[k] for k in KEYS) not in done:
+                yield case
+
+
 def fill(suite: str, source: str, arm: str) -> None:
     """Add a candidate to the records of the cases that have it."""
     rows = read(suite)
@@ -166,15 +177,10 @@ def main() -> None:
     if what == "fill":
         fill(suite, source, rest[0])
         return
-    keys = ("suite", "network", "start", "seed")
-    done = {tuple(r[k] for k in keys) for r in read(suite)}
-    for seed in map(int, rest or ["6"]):
-        for case in cases_of(suite, source, seed):
-            mine = case.names["network"] in chosen_on(suite)
-            if mine and tuple(case.names[k] for k in keys) not in done:
-                lines = [json.dumps(row) + "\n" for row in rows_of(case)]
-                with results(suite).open("a") as file:
-                    file.writelines(lines)
+    for case in missing(suite, source, map(int, rest or ["6"]), read(suite)):
+        lines = [json.dumps(row) + "\n" for row in rows_of(case)]
+        with results(suite).open("a") as file:
+            file.writelines(lines)
 
 
 if __name__ == "__main__":
